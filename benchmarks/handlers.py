@@ -148,7 +148,8 @@ def _first(name: str) -> str:
 def _start(name: str, times: Mapping[tuple[str, str], list[list[list[float]]]]) -> Start:
     def median(which: str, mark: int, clock: int) -> float:
         return statistics.median(
-            (one[mark][clock] - (one[mark - 1][clock] if which == "first" else 0)) * 1_000 for one in times[name, which]
+            (item[mark][clock] - (item[mark - 1][clock] if which == "first" else 0)) * 1_000
+            for item in times[name, which]
         )
 
     has_first = (name, "first") in times
@@ -160,9 +161,9 @@ def _start(name: str, times: Mapping[tuple[str, str], list[list[list[float]]]]) 
         median("ready", 1, 1),
         median("ready", 1, 0),
         first_request_ms=median("first", 1, 1) if has_first else None,
-        first_answer_ms=statistics.median(one[1][1] for one in times[name, "first"]) * 1_000 if has_first else None,
+        first_answer_ms=statistics.median(item[1][1] for item in times[name, "first"]) * 1_000 if has_first else None,
         second_request_ms=median("first", 2, 1) if has_first else None,
-        peak_mb=statistics.median(one[-1][0] for one in times[name, last])
+        peak_mb=statistics.median(item[-1][0] for item in times[name, last])
         / (1024 if sys.platform == "linux" else 1024**2),
         modules=int(times[name, last][0][-1][1]),
     )
@@ -248,7 +249,7 @@ def show(starts: list[Start]) -> None:
     for start in starts:
         cells = (start.import_ms, start.ready_ms), (start.first_request_ms, start.first_answer_ms)
         (imported, ready), (request, answer) = (
-            ["–" if one is None else f"{one:.0f}" for one in pair] for pair in cells
+            ["–" if item is None else f"{item:.0f}" for item in pair] for pair in cells
         )
         ratio = f"{start.ratio:.2f} x" if start.ratio is not None else "1"
         print(f"| `{start.name}` | {imported} | {ready} | {ratio} | {request} | {answer} | {start.peak_mb:.0f} |")

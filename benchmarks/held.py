@@ -46,10 +46,10 @@ def ask(url: str, request: Request) -> int:
 
 def peak_mb(server: Served) -> int:
     status = Path(f"/proc/{server.pid}/status").read_text(encoding="ascii")
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    if found is None:
+    hits = re.search(r"VmHWM:\s+(\d+) kB", status)
+    if hits is None:
         raise RuntimeError("the kernel tells no peak of a process")
-    return int(found[1]) // 1024
+    return int(hits[1]) // 1024
 
 
 def measure(before: list[Request], request: Request) -> str:
@@ -59,7 +59,7 @@ def measure(before: list[Request], request: Request) -> str:
             ask(server.url, first)
         alone = peak_mb(server)
         with ThreadPoolExecutor(CLIENTS) as pool:
-            statuses = Counter(pool.map(lambda one: ask(server.url, one), [request] * CLIENTS))
+            statuses = Counter(pool.map(lambda value: ask(server.url, value), [request] * CLIENTS))
         answers = ", ".join(f"{count} x {status}" for status, count in sorted(statuses.items()))
         return f"{idle} | {alone} | {peak_mb(server)} | {answers}"
 

@@ -266,15 +266,15 @@ def life_lines(lives: Sequence[Life]) -> list[list[str]]:
     heads = ["one session", "API calls", "requests to DynamoDB", "WRU", "RRU", "stored bytes", "own ms"]
     rows = [
         [
-            one.name,
-            f"{one.api_requests:,}",
-            f"{one.table_requests:,}",
-            f"{one.write_units:,.0f}",
-            f"{one.read_units:,.1f}",
-            f"{one.stored_bytes:,}",
-            f"{one.own_ms:,.0f}",
+            live.name,
+            f"{live.api_requests:,}",
+            f"{live.table_requests:,}",
+            f"{live.write_units:,.0f}",
+            f"{live.read_units:,.1f}",
+            f"{live.stored_bytes:,}",
+            f"{live.own_ms:,.0f}",
         ]
-        for one in lives
+        for live in lives
     ]
     return [heads, *rows]
 
@@ -297,13 +297,13 @@ def month_lines(
     rows = [
         [
             f"{size:,}",
-            f"{one.api_requests / 1e6:,.2f}",
-            *(f"{value:,.2f}" for value in one.by_service.values()),
-            f"{one.total:,.2f}",
-            f"{one.stored_gb:,.2f}",
-            f"{one.storage:,.2f}",
+            f"{month.api_requests / 1e6:,.2f}",
+            *(f"{value:,.2f}" for value in month.by_service.values()),
+            f"{month.total:,.2f}",
+            f"{month.stored_gb:,.2f}",
+            f"{month.storage:,.2f}",
         ]
-        for size, one in zip(SIZES, months, strict=True)
+        for size, month in zip(SIZES, months, strict=True)
     ]
     return [heads, *rows]
 
@@ -369,14 +369,14 @@ def with_tables(page: str, *, own_times: str = "") -> str:
     model, own = LambdaModel(), {name: float(ms.replace(",", "")) for name, ms in _ROW.findall(own_times or page)}
     lives = [replace(metered(name), own_ms=own[name]) for name in KINDS]
     bill = markdown(month_lines(lives, model, **standing()))
-    told = "\n".join(textwrap.fill(f"- {note}", 120, subsequent_indent="  ") for note in notes(model))
+    result = "\n".join(textwrap.fill(f"- {note}", 120, subsequent_indent="  ") for note in notes(model))
     made = {
         "sessions": markdown(life_lines(lives)),
-        "bill": f"{bill}\n\n{told}",
+        "bill": f"{bill}\n\n{result}",
         "rates": markdown(rate_lines(lives, model)),
         "idle": markdown(idle_lines(idle(model, **standing()))),
     }
-    return _MARKED.sub(lambda found: f"{found[1]}{made[found[2]]}\n{found[3]}", page)
+    return _MARKED.sub(lambda item: f"{item[1]}{made[item[2]]}\n{item[3]}", page)
 
 
 def main() -> None:

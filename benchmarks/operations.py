@@ -51,8 +51,8 @@ class Report:
     @property
     def over(self) -> list[str]:
         """All that is over its budget."""
-        found = [f"{row.operation}, {row.messages:,} messages: {why}" for row in self.rows for why in row.over]
-        return found + [f"{start.name}: {why}" for start in self.starts for why in start.over]
+        values = [f"{row.operation}, {row.messages:,} messages: {why}" for row in self.rows for why in row.over]
+        return values + [f"{start.name}: {why}" for start in self.starts for why in start.over]
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -85,15 +85,15 @@ def run(*, quick: bool, only_moto: bool = False, handlers: bool = True, lengths:
 
 def versions() -> dict[str, str]:
     """What the figures are of. No host names."""
-    found = {
+    values = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "commit": _commit(),
     }
     for package in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found
+            values[package] = importlib.metadata.version(package)
+    return values
 
 
 def _commit() -> str:

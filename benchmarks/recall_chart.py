@@ -20,7 +20,7 @@ _KINDS = {
 def chart(shares: Mapping[tuple[str, int], float], budgets: Sequence[int], questions: int) -> str:
     """Return the picture of shares by policy and budget as SVG, for light and dark."""
     names = [name for name in _KINDS if any((name, budget) in shares for budget in budgets)]
-    told = "; ".join(
+    result = "; ".join(
         f"{name.strip('`')} " + ", ".join(f"{shares[name, budget]:.0%} at {budget:,}" for budget in budgets)
         for name in names
     )
@@ -29,7 +29,7 @@ def chart(shares: Mapping[tuple[str, int], float], budgets: Sequence[int], quest
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} {SPOKEN}>',
             '<title id="title">How much of what a question is about stands in the window</title>',
-            f'<desc id="desc">Share of the evidence of {questions:,} questions: {escape(told)}.</desc>',
+            f'<desc id="desc">Share of the evidence of {questions:,} questions: {escape(result)}.</desc>',
             STYLE,
             f'<rect class="card" x="1" y="1" width="{WIDTH - 2}" height="{HEIGHT - 2}" rx="12"/>',
             text(

@@ -208,7 +208,7 @@ def operations() -> list[Operation]:
             needs="compress_session",
         ),
     ]
-    return [one for one in listed if one.needs is None or one.needs in BY_NAME]
+    return [item for item in listed if item.needs is None or item.needs in BY_NAME]
 
 
 def _create(scene: Scene) -> Call:

@@ -64,7 +64,7 @@ class Found:
             (self.plain_5, plain[:5]),
             (self.plain_10, plain),
         ):
-            shares.append(sum(one in ranked for one in evidence) / len(evidence))
+            shares.append(sum(item in ranked for item in evidence) / len(evidence))
 
     def __iadd__(self, other: Found) -> Found:
         for name in ("at_5", "at_10", "plain_5", "plain_10"):
@@ -85,27 +85,29 @@ class Asked:
             head = self.session.append(*messages[at : at + _BATCH], meta=meta).head
             self.positions += range(head - len(meta) + 1, head + 1)
         seal(app)
-        self._plain = fts5_table(f"{_day(day)} {one['content']}" for day, one in zip(times, messages, strict=True))
+        self._plain = fts5_table(
+            f"{_day(day)} {message['content']}" for day, message in zip(times, messages, strict=True)
+        )
 
     def ask(self, question: str, evidence: Sequence[int], found: Found) -> None:
         """``evidence`` are places in the conversation."""
-        ours = [one.position for one in self.session.search(question, limit=10).results]
+        ours = [result.position for result in self.session.search(question, limit=10).results]
         plain = fts5_rows(self._plain, question)
         found.add([self.positions[at] for at in evidence], ours, [self.positions[at] for at in plain])
 
 
 def locomo(loader: Any, folder: Path, *, every: int = 1) -> dict[str, Found]:
     """By category; every so many questions."""
-    found = {name: Found() for name in CATEGORIES.values()}
+    values = {name: Found() for name in CATEGORIES.values()}
     for conversation in loader.iter_sessions(str(folder / "locomo")):
-        given = conversation["messages"]
-        asked = Asked([_message(one) for one in given], [one["created_at"] for one in given])
-        places = {one["dia_id"]: at for at, one in enumerate(given)}
+        result = conversation["messages"]
+        asked = Asked([_message(item) for item in result], [item["created_at"] for item in result])
+        places = {item["dia_id"]: at for at, item in enumerate(result)}
         for question in conversation["meta"]["qa"][::every]:
-            evidence = [places[one] for one in loader.fix_evidence(question.get("evidence")) if one in places]
+            evidence = [places[item] for item in loader.fix_evidence(question.get("evidence")) if item in places]
             if evidence:
-                asked.ask(question["question"], evidence, found[CATEGORIES[question["category"]]])
-    return found
+                asked.ask(question["question"], evidence, values[CATEGORIES[question["category"]]])
+    return values
 
 
 def memorybank(loader: Any, folder: Path) -> Found:
@@ -113,20 +115,23 @@ def memorybank(loader: Any, folder: Path) -> Found:
     days: dict[str, list[tuple[str, Any]]] = {}
     for conversation in loader.iter_sessions(str(folder / "memorybank")):
         person, _, day = conversation["id"].partition("/")
-        days.setdefault(person, []).extend((day, one) for one in conversation["messages"])
-    found, asked = Found(), dict[str, tuple[Asked, dict[tuple[str, int, str], int]]]()
+        days.setdefault(person, []).extend((day, message) for message in conversation["messages"])
+    value, asked = Found(), dict[str, tuple[Asked, dict[tuple[str, int, str], int]]]()
     for person, question, turns in QUESTIONS:
         if person not in asked:
             given, counts = days[person], dict[tuple[str, str], int]()
             places = dict[tuple[str, int, str], int]()
-            for at, (day, one) in enumerate(given):
-                number = counts.get((day, one["role"]), 0)
-                counts[day, one["role"]] = number + 1
-                places[day, number, one["role"]] = at
-            asked[person] = Asked([_message(one) for _, one in given], [f"{day}T00:00:00Z" for day, _ in given]), places
-        one, places = asked[person]
-        one.ask(question, [places[turn] for turn in turns], found)
-    return found
+            for at, (day, result) in enumerate(given):
+                number = counts.get((day, result["role"]), 0)
+                counts[day, result["role"]] = number + 1
+                places[day, number, result["role"]] = at
+            asked[person] = (
+                Asked([_message(item) for _, item in given], [f"{day}T00:00:00Z" for day, _ in given]),
+                places,
+            )
+        result, places = asked[person]
+        result.ask(question, [places[turn] for turn in turns], value)
+    return value
 
 
 def _message(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,23 +174,23 @@ class _Counted(MemoryBlobStore):
         self.gets, self.read_bytes = 0, 0
 
     def get(self, name: str) -> bytes | None:
-        found = super().get(name)
-        self.gets, self.read_bytes = self.gets + 1, self.read_bytes + len(found or b"")
-        return found
+        value = super().get(name)
+        self.gets, self.read_bytes = self.gets + 1, self.read_bytes + len(value or b"")
+        return value
 
 
 def costs(lengths: Iterable[int] = LENGTHS) -> Iterable[Cost]:
     for length in lengths:
-        with dynamo(only_moto=True) as found:
+        with dynamo(only_moto=True) as resource:
             blobs = _Counted()
-            engine = Engine("dynamodb", found.metered.engine.items, blobs, None, lambda: None)
+            engine = Engine("dynamodb", resource.metered.engine.items, blobs, None, lambda: None)
             app = Application(engine, Settings(token_counter="estimate"), clock=FixedClock(), ids=SequentialIds())
             session = Turnlog(InProcessBackend(app, _OWNER)).sessions.create("s", policy="turns")
             _fill(session, length)
             seal(app)
-            size = sum(one.size_bytes for one in app.segments.list(SessionKeys(_OWNER, "s")))
+            size = sum(sessionkey.size_bytes for sessionkey in app.segments.list(SessionKeys(_OWNER, "s")))
             blobs.gets = blobs.read_bytes = 0
-            with found.guard.measure() as spent:
+            with resource.guard.measure() as spent:
                 assert session.search(QUESTION).results
             requests = {**spent.requests, "GetObject": blobs.gets}
             first, following = _own_ms(length, is_sealed=True)
@@ -249,10 +254,10 @@ def fts5_rows(database: sqlite3.Connection, question: str) -> list[int]:
 def show_found(rows: Mapping[str, Found]) -> None:
     print("| questions | | recall@5 | @10 | plain BM25 @5 | @10 |")
     print("|---|---:|---:|---:|---:|---:|")
-    for name, one in rows.items():
-        if one.at_5:
-            shares = [f"{100 * mean(shares):.1f} %" for shares in (one.at_5, one.at_10, one.plain_5, one.plain_10)]
-            print(f"| {name} | {len(one.at_5)} | " + " | ".join(shares) + " |")
+    for name, item in rows.items():
+        if item.at_5:
+            shares = [f"{100 * mean(shares):.1f} %" for shares in (item.at_5, item.at_10, item.plain_5, item.plain_10)]
+            print(f"| {name} | {len(item.at_5)} | " + " | ".join(shares) + " |")
 
 
 def show_costs(rows: Iterable[Cost]) -> None:
@@ -287,8 +292,8 @@ def main(arguments: list[str] | None = None) -> int:
         loader = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(loader)
         rows, total = locomo(loader, options.folder), Found()
-        for one in rows.values():
-            total += one
+        for row in rows.values():
+            total += row
         show_found({**rows, "LoCoMo, all": total, "Chinese": memorybank(loader, options.folder)})
         print()
         for name, shares in search_sessions.locomo(loader, options.folder).items():

@@ -47,14 +47,14 @@ class Cost:
 
 def costs(counts: Iterable[int] = COUNTS) -> Iterable[Cost]:
     for count in counts:
-        with dynamo(only_moto=True) as found:
-            engine = Engine("dynamodb", found.metered.engine.items, MemoryBlobStore(), None, lambda: None)
+        with dynamo(only_moto=True) as resource:
+            engine = Engine("dynamodb", resource.metered.engine.items, MemoryBlobStore(), None, lambda: None)
             app, log = _filled(engine, count)
-            with found.guard.measure() as first:
+            with resource.guard.measure() as first:
                 answer = log.search(QUESTION)
-            with found.guard.measure() as job:
+            with resource.guard.measure() as job:
                 app.index_sessions.run(_OWNER, "", {})
-            with found.guard.measure() as then:
+            with resource.guard.measure() as then:
                 assert log.search(QUESTION).unindexed == 0
             each = {name: round(of_all / count, 2) for name, of_all in job.requests.items()}
             units = first.read_units, then.read_units
@@ -71,14 +71,16 @@ def locomo(loader: Any, folder: Path, *, every: int = 1) -> dict[str, list[float
     for conversation in loader.iter_sessions(str(folder / "locomo")):
         log, places = _by_day(conversation["messages"])
         for question in conversation["meta"]["qa"][::every]:
-            evidence = {places[one] for one in loader.fix_evidence(question.get("evidence")) if one in places}
+            evidence = {places[item] for item in loader.fix_evidence(question.get("evidence")) if item in places}
             if evidence:
-                results = [one for one in log.search(question["question"], limit=50).results if one.where == "message"]
-                found = [(one.session_id, one.position) for one in results][:10]
-                shares["@5"].append(len(evidence & set(found[:5])) / len(evidence))
-                shares["@10"].append(len(evidence & set(found)) / len(evidence))
+                results = [
+                    result for result in log.search(question["question"], limit=50).results if result.where == "message"
+                ]
+                result = [(result.session_id, result.position) for result in results][:10]
+                shares["@5"].append(len(evidence & set(result[:5])) / len(evidence))
+                shares["@10"].append(len(evidence & set(result)) / len(evidence))
                 days = {day for day, _ in evidence}
-                shares["sessions @10"].append(len(days & {day for day, _ in found}) / len(days))
+                shares["sessions @10"].append(len(days & {day for day, _ in result}) / len(days))
     return shares
 
 
@@ -87,16 +89,16 @@ def _by_day(messages: Sequence[Mapping[str, Any]]) -> tuple[Turnlog, dict[str, t
         Engine("memory", SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), None, lambda: None)
     )
     days: dict[str, list[Mapping[str, Any]]] = {}
-    for one in messages:
-        days.setdefault(str(one["dia_id"]).partition(":")[0], []).append(one)
+    for message in messages:
+        days.setdefault(str(message["dia_id"]).partition(":")[0], []).append(message)
     places = dict[str, tuple[str, int | None]]()
     for day, said in days.items():
         session = log.sessions.create(day, policy="turns")
         for at in range(0, len(said), 25):
             batch = said[at : at + 25]
-            bodies = [{name: one[name] for name in ("role", "name", "content") if one.get(name)} for one in batch]
-            first = session.append(*bodies, meta=[{"created_at": one["created_at"]} for one in batch]).first
-            places |= {one["dia_id"]: (day, first + n) for n, one in enumerate(batch)}
+            bodies = [{name: item[name] for name in ("role", "name", "content") if item.get(name)} for item in batch]
+            first = session.append(*bodies, meta=[{"created_at": item["created_at"]} for item in batch]).first
+            places |= {item["dia_id"]: (day, first + n) for n, item in enumerate(batch)}
     app.clock.sleep(600)
     app.index_sessions.run(_OWNER, "", {})
     return log, places
@@ -109,7 +111,7 @@ def show(rows: Iterable[Cost]) -> None:
     print("|---:|---|---:|---:|---|---|---:|---:|")
     for row in rows:
         first, job, then = (
-            ", ".join(f"{n:g} {name}" for name, n in one.items() if n) for one in (row.first, row.job, row.then)
+            ", ".join(f"{n:g} {name}" for name, n in value.items() if n) for value in (row.first, row.job, row.then)
         )
         cells = f"{first} | {row.first_units:g} | {row.unindexed} | {job} | {then} | {row.then_units:g}"
         print(f"| {row.sessions:,} | {cells} | {row.milliseconds:.0f} |", flush=True)

@@ -141,10 +141,10 @@ def _tried(name: str, lines: bytes) -> Codec:
 
 def by_source(transcripts: Iterable[Transcript], *, whole: bool = False) -> Iterator[tuple[str, list[Any]]]:
     """The messages of each source, one conversation after the other; with ``whole`` all sources together."""
-    found: dict[str, list[Any]] = {}
-    for one in transcripts:
-        found.setdefault("all" if whole else one.source, []).extend(one.messages)
-    yield from ((source, messages[:_MOST_MESSAGES]) for source, messages in sorted(found.items()))
+    values: dict[str, list[Any]] = {}
+    for transcript in transcripts:
+        values.setdefault("all" if whole else transcript.source, []).extend(transcript.messages)
+    yield from ((source, messages[:_MOST_MESSAGES]) for source, messages in sorted(values.items()))
 
 
 def show(pairs: Sequence[tuple[Row, Row]]) -> None:

@@ -80,7 +80,8 @@ class Measured:
         peak = tracemalloc.get_traced_memory()[1] if traced else 0
         tracemalloc.stop()
         writes = sum(
-            self.faults.by_name[one] - before.get(one, 0) for one in ("put", "write_many", "blob_put", "delete_many")
+            self.faults.by_name[value] - before.get(value, 0)
+            for value in ("put", "write_many", "blob_put", "delete_many")
         )
         return Row(name, self.faults.calls - calls, writes, self.blob_bytes - blob_bytes, seconds, peak)
 
@@ -144,20 +145,20 @@ def _restore(session: Session, log: Turnlog, snapshot: str) -> None:
 def _expire(measured: Measured) -> None:
     """The log's items are gone, as after an expiry."""
     keys, items = SessionKeys(OWNER, "s"), measured.app.engine.items
-    while found := items.query(Query(keys.partition, "C#", "G~")).items:
-        items.delete_many([Key(str(item["pk"]), str(item["sk"])) for item in found])
+    while result := items.query(Query(keys.partition, "C#", "G~")).items:
+        items.delete_many([Key(str(item["pk"]), str(item["sk"])) for item in result])
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.snapshots", description=__doc__)
     parser.add_argument("--messages", type=int, default=10_000, metavar="N")
     options = parser.parse_args(arguments)
-    plain, traced = (measure(options.messages, traced=one) for one in (False, True))
+    plain, traced = (measure(options.messages, traced=value) for value in (False, True))
     print(f"{options.messages:,} messages of about 600 bytes\n")
     print("| | requests | of them writes | blob bytes written | s | peak memory, MB |\n|---|---:|---:|---:|---:|---:|")
-    for one, other in zip(plain, traced, strict=True):
-        numbers = f"{one.requests:,} | {one.writes:,} | {one.blob_bytes:,} | {one.seconds:.1f}"
-        print(f"| {one.name} | {numbers} | {other.peak_bytes / 1e6:.1f} |")
+    for item, other in zip(plain, traced, strict=True):
+        numbers = f"{item.requests:,} | {item.writes:,} | {item.blob_bytes:,} | {item.seconds:.1f}"
+        print(f"| {item.name} | {numbers} | {other.peak_bytes / 1e6:.1f} |")
     return 0
 
 

@@ -864,8 +864,8 @@ def exported(log: Turnlog, fill: Callable[[Session], object]) -> tuple[list[str]
         names = archive.namelist()
         lines = next(archive.read(name) for name in names if name.endswith("log.jsonl")).decode().splitlines()
         manifest = json.loads(next(archive.read(name) for name in names if name.endswith("manifest.json")))
-    found = manifest["sessions"][0] if "sessions" in manifest else manifest
-    return lines, found["head"], found["hash"]
+    result = manifest["sessions"][0] if "sessions" in manifest else manifest
+    return lines, result["head"], result["hash"]
 
 
 @case("import_session", "1,000 commits")

@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     engine = options.engine
     screen = console()
     transcripts = read_transcripts([CONVERSATIONS])
-    tidy = [one for one in transcripts if one.source != "messy"]
-    messy = [one for one in transcripts if one.source == "messy"]
+    tidy = [transcript for transcript in transcripts if transcript.source != "messy"]
+    messy = [transcript for transcript in transcripts if transcript.source == "messy"]
     report, outcomes = ReplayReport(), dict[tuple[str, str], ReplayOutcome]()
     with _embedded(screen, options.keep) if engine == "embedded" else _moto(screen) as (log, where):
         for transcript in tidy:
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             is_compressed = _compress(screen, log, session)
             is_recalled = _recall(screen, session)
             is_recalled &= _travel(screen, session)
-            sample = next(one for one in tidy if one.id == PICTURED)
+            sample = next(item for item in tidy if item.id == PICTURED)
             is_compressed &= _asks_by_itself(screen, log, sample)
             if options.keep is not None:
                 _forgets(log, sample)
@@ -141,15 +141,15 @@ def _asks_by_itself(screen: Console, log: Turnlog, transcript: Transcript) -> bo
     sent = next(job for job in log.jobs() if job.session_id == session.id and job.kind == "compress")
     job, summary = _finished(log, sent), session.summary()
     after, before = session.context(budget=BUDGET), session.context(budget=BUDGET, at=appended.last)
-    told = sum(part.tokens for part in after.manifest.parts if part.kind == "summary")
-    if job.status != "done" or summary is None or not told:
+    result = sum(part.tokens for part in after.manifest.parts if part.kind == "summary")
+    if job.status != "done" or summary is None or not result:
         screen.print(f"the job {job.job_id} is {job.status}", style="bold red")
         return False
     covered = f"loops {summary.first_loop}–{summary.last_loop}"
     lines = (
         f"The append at position {appended.last}, in loop {appended.loop}, crossed its trigger and answered: compression queued.",
         f"The worker did job {job.job_id}: a summary of {covered}.",
-        f"The next window has {after.tokens:,} tokens, and {told:,} of them tell {covered}; it had {before.tokens:,} without.",
+        f"The next window has {after.tokens:,} tokens, and {result:,} of them tell {covered}; it had {before.tokens:,} without.",
     )
     for line in lines:
         screen.print(f"  {line}", soft_wrap=True)
@@ -168,7 +168,7 @@ def _recall(screen: Console, session: Session) -> bool:
     """What the summary left out, brought back as a model does it: found by words, then shown by its ref."""
     screen.print(Text("The model gets back what was left out, by its two recall tools", style="bold"))
     calls: list[tuple[str, dict[str, object]]] = [(SEARCH_TOOL, {"q": QUESTION, "limit": 3})]
-    ref = next((one.ref for one in session.search(QUESTION).results if one.ref is not None), None)
+    ref = next((result.ref for result in session.search(QUESTION).results if result.ref is not None), None)
     if ref is not None:
         calls.append((RECALL_TOOL, {"ref": ref, "pattern": "(?i)signed|place"}))
     for name, arguments in calls:
@@ -176,9 +176,9 @@ def _recall(screen: Console, session: Session) -> bool:
         for line in session.execute_tool(name, arguments).text.split("\n"):
             screen.print(Text(f"    {one_line(line, _SHOWN)}"))
     screen.print()
-    found = session.recall(ref, max_tokens=100_000) if ref is not None else None
+    result = session.recall(ref, max_tokens=100_000) if ref is not None else None
     stored = {message.position: message.body for message in session.messages()}
-    if found is None or found.position is None or stored[found.position]["content"] != found.content:
+    if result is None or result.position is None or stored[result.position]["content"] != result.content:
         screen.print("what is recalled is not what was stored", style="bold red")
         return False
     return True
@@ -234,7 +234,7 @@ def _moto(screen: Console) -> Iterator[tuple[Turnlog, str]]:
     with moto_service(clock) as service:
         server = HttpServer(service.answer, port=0).start()
         _print_start(screen, server.url, "moto")
-        made = ", ".join(one.logical_id for one in service.stack.resources)
+        made = ", ".join(resource.logical_id for resource in service.stack.resources)
         where = f"This ran on moto: the {len(service.stack.functions)} functions of template.yaml over its {made}."
         try:
             with Turnlog.open(server.url) as log:

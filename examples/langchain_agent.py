@@ -48,8 +48,8 @@ def main() -> None:
     with Turnlog.open("memory://") as log:
         agent = create_agent(Scripted(), [price], middleware=[TurnlogMiddleware(log, budget=8_000)])
         for question in ("What is the price of SKU-1?", "And of SKU-2?"):
-            given: Any = {"messages": [{"role": "user", "content": question}]}
-            state = agent.invoke(given, {"configurable": {"thread_id": "desk-1"}})
+            values: Any = {"messages": [{"role": "user", "content": question}]}
+            state = agent.invoke(values, {"configurable": {"thread_id": "desk-1"}})
             print(f"{question}  ->  {state['messages'][-1].text}")
         kept = log.sessions.get("desk-1")
         window = kept.context(format="anthropic")

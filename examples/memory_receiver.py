@@ -112,16 +112,16 @@ class Receiver:
 
     def _known(self, asked: dict[str, Any], owner: tuple[str, str]) -> dict[str, Any]:
         words = set(asked["question"].lower().split())
-        found = self._memories(owner)
-        for memory in found:
+        memories = self._memories(owner)
+        for memory in memories:
             memory["score"] = float(len(words & set(memory["text"].lower().split())))
-        found.sort(key=lambda memory: -memory["score"])  # of equals the newest first
-        return {"memories": found[: asked["limit"]]}
+        memories.sort(key=lambda memory: -memory["score"])  # of equals the newest first
+        return {"memories": memories[: asked["limit"]]}
 
     def _page(self, asked: dict[str, Any], owner: tuple[str, str]) -> dict[str, Any]:
-        found = [memory for memory in self._memories(owner) if not asked["after"] or _place(memory) < asked["after"]]
-        page = found[: asked["limit"]]
-        return {"memories": page, "next": _place(page[-1]) if len(found) > len(page) else None}
+        memorys = [memory for memory in self._memories(owner) if not asked["after"] or _place(memory) < asked["after"]]
+        page = memorys[: asked["limit"]]
+        return {"memories": page, "next": _place(page[-1]) if len(memorys) > len(page) else None}
 
     def _forget(self, asked: dict[str, Any], owner: tuple[str, str]) -> dict[str, Any]:
         for memory_id in asked["memory_ids"]:
@@ -201,10 +201,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=8790)
     parser.add_argument("--data", default="memory.db")
-    given = parser.parse_args()
-    receiver = Receiver(os.environ["TURNLOG_MEMORY_WEBHOOK_SECRET"].encode(), given.data)
-    server = make_server(receiver, given.port)
-    print(f"listening on http://127.0.0.1:{given.port}")
+    arguments = parser.parse_args()
+    receiver = Receiver(os.environ["TURNLOG_MEMORY_WEBHOOK_SECRET"].encode(), arguments.data)
+    server = make_server(receiver, arguments.port)
+    print(f"listening on http://127.0.0.1:{arguments.port}")
     server.serve_forever()
 
 

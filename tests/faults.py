@@ -50,9 +50,9 @@ class FaultReport:
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when != "call":
             return
-        for name, told in report.user_properties:
+        for name, item in report.user_properties:
             if name == FAULT:
-                kind, operation, engine, tried = told
+                kind, operation, engine, tried = item
                 cell = self.cells[kind, operation]
                 cell.tried += tried
                 cell.survived += tried if report.passed else 0
@@ -60,7 +60,7 @@ class FaultReport:
 
     def page(self, *, commit: str, command: str) -> str:
         """docs/contributing/faults.md."""
-        kinds = [kind for kind in KINDS if any(found == kind for found, _ in self.cells)]
+        kinds = [kind for kind in KINDS if any(match == kind for match, _ in self.cells)]
         tried = sum(cell.tried for cell in self.cells.values())
         survived = sum(cell.survived for cell in self.cells.values())
         lines = [
@@ -80,14 +80,14 @@ class FaultReport:
             "|---|---|---:|---:|---:|",
         ]
         for kind in kinds:
-            cells = [cell for (found, _), cell in self.cells.items() if found == kind]
+            cells = [cell for (match, _), cell in self.cells.items() if match == kind]
             tried, survived = sum(cell.tried for cell in cells), sum(cell.survived for cell in cells)
             lines.append(f"| {kind} | {KINDS[kind]} | {len(cells)} | {tried:,} | {tried - survived:,} |")
         return "\n".join([*lines, "", "Each operation: [tools/faults_tried.json](../../tools/faults_tried.json).", ""])
 
     def operations(self) -> str:
         """Return JSON of each kind and operation: how many faults were tried, and how many of them lost something."""
-        kinds = {kind: dict[str, list[int]]() for kind in KINDS if any(found == kind for found, _ in self.cells)}
+        kinds = {kind: dict[str, list[int]]() for kind in KINDS if any(match == kind for match, _ in self.cells)}
         for (kind, operation), cell in sorted(self.cells.items()):
             kinds[kind][operation] = [cell.tried, cell.tried - cell.survived]
         lines = (f"{json.dumps(kind)}: {json.dumps(counts)}" for kind, counts in kinds.items())

@@ -22,20 +22,20 @@ def resolved(template: Template) -> Mapping[str, Any]:
 
     def value_of(value: Any) -> Any:
         if isinstance(value, list):
-            return [one for one in map(value_of, value) if one != _NO_VALUE]
+            return [item for item in map(value_of, value) if item != _NO_VALUE]
         if not isinstance(value, dict):
             return value
         if "Fn::If" in value:
             condition, then, otherwise = value["Fn::If"]
             return value_of(then if is_met(conditions[condition], template) else otherwise)
-        return {key: found for key, one in value.items() if (found := value_of(one)) != _NO_VALUE}
+        return {key: result for key, item in value.items() if (result := value_of(item)) != _NO_VALUE}
 
     there = {
-        name: one
-        for name, one in template.resources.items()
-        if "Condition" not in one or is_met(conditions[one["Condition"]], template)
+        name: resource
+        for name, resource in template.resources.items()
+        if "Condition" not in resource or is_met(conditions[resource["Condition"]], template)
     }
-    return {name: value_of(one) for name, one in there.items()}
+    return {name: value_of(item) for name, item in there.items()}
 
 
 def is_met(condition: Any, template: Template) -> bool:
@@ -60,8 +60,12 @@ def statements(role: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Of all policies of a role; actions and resources are lists."""
     assert not role["Properties"].get("ManagedPolicyArns")
     for policy in role["Properties"]["Policies"]:
-        for one in policy["PolicyDocument"]["Statement"]:
-            yield {**one, "Action": _list(one["Action"]), "Resource": [_named(name) for name in _list(one["Resource"])]}
+        for item in policy["PolicyDocument"]["Statement"]:
+            yield {
+                **item,
+                "Action": _list(item["Action"]),
+                "Resource": [_named(name) for name in _list(item["Resource"])],
+            }
 
 
 def _list(value: Any) -> list[Any]:
@@ -94,11 +98,11 @@ def allows(role: Mapping[str, Any], asked: Asked, tags: Mapping[str, str] | None
     """Whether a session of the role with these tags may do it. There is no Deny in the template's roles."""
     keys = {**asked.keys, **{f"aws:PrincipalTag/{name}": [value] for name, value in (tags or {}).items()}}
     return any(
-        one["Effect"] == "Allow"
-        and asked.action in one["Action"]
-        and any(like(asked.resource, pattern, keys) for pattern in one["Resource"])
-        and holds(one.get("Condition", {}), keys)
-        for one in statements(role)
+        statement["Effect"] == "Allow"
+        and asked.action in statement["Action"]
+        and any(like(asked.resource, pattern, keys) for pattern in statement["Resource"])
+        and holds(statement.get("Condition", {}), keys)
+        for statement in statements(role)
     )
 
 
@@ -109,10 +113,10 @@ def may_assume(role: Mapping[str, Any], principal: str, tags: Mapping[str, str])
     )
     needed = {"sts:AssumeRole"} | ({"sts:TagSession"} if tags else set())
     return any(
-        needed <= set(_list(one["Action"]))
-        and principal in [_named(name) for name in _list(one["Principal"].get("AWS", []))]
-        and holds(one.get("Condition", {}), keys)
-        for one in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+        needed <= set(_list(item["Action"]))
+        and principal in [_named(name) for name in _list(item["Principal"].get("AWS", []))]
+        and holds(item.get("Condition", {}), keys)
+        for item in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
     )
 
 
@@ -120,13 +124,13 @@ def holds(conditions: Mapping[str, Any], keys: Mapping[str, Sequence[str]]) -> b
     """All conditions of a statement. ``ForAllValues`` is true also of a key that is not there, as in IAM."""
     for operator, wanted in conditions.items():
         for name, patterns in wanted.items():
-            values, given = keys.get(name), _list(patterns)
+            values, result = keys.get(name), _list(patterns)
             if operator == "Null":
-                is_true = (values is None) == (given == ["true"])
+                is_true = (values is None) == (result == ["true"])
             elif operator.startswith("ForAllValues:"):
-                is_true = all(_matches(operator.partition(":")[2], one, given, keys) for one in values or ())
+                is_true = all(_matches(operator.partition(":")[2], value, result, keys) for value in values or ())
             else:
-                is_true = values is not None and len(values) == 1 and _matches(operator, values[0], given, keys)
+                is_true = values is not None and len(values) == 1 and _matches(operator, values[0], result, keys)
             if not is_true:
                 return False
     return True
@@ -143,12 +147,12 @@ def like(value: str, pattern: str, keys: Mapping[str, Sequence[str]]) -> bool:
     """``*`` and ``?`` of a pattern are wildcards, those of a variable's value stand for themselves. A variable without a value
     matches nothing."""
     expression, end = "", 0
-    for found in _VARIABLE.finditer(pattern):
-        if found[1] not in keys:
+    for item in _VARIABLE.finditer(pattern):
+        if item[1] not in keys:
             return False
-        (text,) = keys[found[1]]
-        expression += _expression(pattern[end : found.start()]) + re.escape(text)
-        end = found.end()
+        (text,) = keys[item[1]]
+        expression += _expression(pattern[end : item.start()]) + re.escape(text)
+        end = item.end()
     return re.fullmatch(expression + _expression(pattern[end:]), value, re.DOTALL) is not None
 
 
@@ -169,9 +173,9 @@ def asked(service: str, operation: str, params: Mapping[str, Any]) -> list[Asked
         return [Asked(f"dynamodb:{operation}", f"Table{index}", leading)]
     assert service == "s3", service
     if operation == "DeleteObjects":
-        names = [one["Key"] for one in params["Delete"]["Objects"]]
+        names = [item["Key"] for item in params["Delete"]["Objects"]]
         verbs = {"s3:DeleteObject"} | {
-            "s3:DeleteObjectVersion" for one in params["Delete"]["Objects"] if "VersionId" in one
+            "s3:DeleteObjectVersion" for item in params["Delete"]["Objects"] if "VersionId" in item
         }
         return [Asked(verb, f"Bucket/{name}") for verb in sorted(verbs) for name in names]
     action = f"s3:{_ACTIONS.get(operation, operation)}"
@@ -189,7 +193,9 @@ def leading_keys(operation: str, params: Mapping[str, Any]) -> Iterator[str]:
         yield from (key["pk"]["S"] for table in params["RequestItems"].values() for key in table["Keys"])
     elif operation == "BatchWriteItem":
         for requests in params["RequestItems"].values():
-            for one in requests:
-                yield (one["PutRequest"]["Item"] if "PutRequest" in one else one["DeleteRequest"]["Key"])["pk"]["S"]
+            for request in requests:
+                yield (request["PutRequest"]["Item"] if "PutRequest" in request else request["DeleteRequest"]["Key"])[
+                    "pk"
+                ]["S"]
     else:
         yield (params.get("Key") or params["Item"])["pk"]["S"]

@@ -63,8 +63,8 @@ def trim(layer: Path) -> None:
     """Leaves out what is never imported, and botocore's data of services that are never called."""
     for name in UNUSED:
         shutil.rmtree(layer / name, ignore_errors=True)
-        for told in layer.glob(f"{name}-*.dist-info"):
-            shutil.rmtree(told)
+        for path in layer.glob(f"{name}-*.dist-info"):
+            shutil.rmtree(path)
     for folder in (layer / _DATA).iterdir():
         if folder.is_dir() and folder.name not in SERVICES:
             shutil.rmtree(folder)
@@ -75,7 +75,10 @@ def trim(layer: Path) -> None:
 def trimmed(endpoints: dict[str, Any]) -> dict[str, Any]:
     """botocore's endpoints.json without the services that are never called."""
     partitions = [
-        {**partition, "services": {name: told for name, told in partition["services"].items() if name in SERVICES}}
+        {
+            **partition,
+            "services": {name: service for name, service in partition["services"].items() if name in SERVICES},
+        }
         for partition in endpoints["partitions"]
     ]
     return {**endpoints, "partitions": partitions}

@@ -60,8 +60,8 @@ def _ran(case: ET.Element) -> Ran:
 
 def page(began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, str], now: str) -> str:
     """Return docs/contributing/full.md."""
-    counts = Counter(one.outcome for one in tests)
-    minutes = sum(one.seconds for one in tests) / 60
+    counts = Counter(test.outcome for test in tests)
+    minutes = sum(test.seconds for test in tests) / 60
     lines = [
         "# The long run",
         "",
@@ -75,20 +75,20 @@ def page(began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, s
         "the examples of each property, a fault at every call on both engines, the orders of writers with more preemptions,",
         "every real conversation where they are, and the tests that are long.",
     ]
-    failed = sorted({one.name for one in tests if one.outcome == "failed"})
+    failed = sorted({test.name for test in tests if test.outcome == "failed"})
     if failed:
         lines += ["", "## Failed", "", f"| test | at `{now}` |", "|---|---|"]
         lines += [f"| `{_short(name)}` | {again.get(name, '')} |" for name in failed]
-    reasons = Counter(_reason(one.why) for one in tests if one.outcome == "skipped")
+    reasons = Counter(_reason(test.why) for test in tests if test.outcome == "skipped")
     common = {why: count for why, count in reasons.items() if count >= _FEW}
     lines += ["", "## Skipped", "", "| why | tests |", "|---|---:|"]
-    lines += [f"| {why} | {count:,} |" for why, count in sorted(common.items(), key=lambda one: (-one[1], one[0]))]
+    lines += [f"| {why} | {count:,} |" for why, count in sorted(common.items(), key=lambda item: (-item[1], item[0]))]
     if len(common) < len(reasons):
         rest = reasons.total() - sum(common.values())
         lines += [f"| {len(reasons) - len(common)} other reasons | {rest:,} |"]
     slowest = Counter[str]()
-    for one in tests:
-        slowest[one.function] += one.seconds
+    for test in tests:
+        slowest[test.function] += test.seconds
     lines += ["", "## Longest", "", "| test, with all its parameters | minutes |", "|---|---:|"]
     lines += [f"| `{_short(name)}` | {seconds / 60:,.1f} |" for name, seconds in slowest.most_common(_SLOWEST)]
     return "\n".join([*lines, ""])
@@ -110,12 +110,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("page", type=Path)
     parser.add_argument("--commit", help="the commit that was tested; HEAD without it")
     parser.add_argument("--again", type=Path, help="what had failed, run again at HEAD")
-    given = parser.parse_args(arguments)
-    began, tests = read(given.junit)
-    again = {one.name: one.outcome for one in read(given.again)[1]} if given.again else {}
-    told = page(began, tests, commit=given.commit or commit_id(), again=again, now=commit_id())
-    given.page.write_text(told, encoding="utf-8")
-    print(f"{len(tests):,} tests: {given.page}")
+    result = parser.parse_args(arguments)
+    began, tests = read(result.junit)
+    again = {item.name: item.outcome for item in read(result.again)[1]} if result.again else {}
+    outcome = page(began, tests, commit=result.commit or commit_id(), again=again, now=commit_id())
+    result.page.write_text(outcome, encoding="utf-8")
+    print(f"{len(tests):,} tests: {result.page}")
     return 0
 
 

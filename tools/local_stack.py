@@ -52,8 +52,8 @@ def serve(host: str, port: int) -> None:
         until_end.callback(server.stop)
         stack = deploy(expand(template_path()), make_clients(REGION, f"http://{host}:{port}"))
         _say(f"moto serves http://{host}:{port}; Ctrl-C stops it, and what is in it is gone")
-        for one in stack.resources:
-            _say(f"{one.logical_id:<20} {one.kind:<22} {one.name}")
+        for resource in stack.resources:
+            _say(f"{resource.logical_id:<20} {resource.kind:<22} {resource.name}")
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
 
 
@@ -123,16 +123,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     template.add_argument("built", type=Path)
     template.add_argument("local", type=Path)
     commands.add_parser("env")
-    given = parser.parse_args(arguments)
+    result = parser.parse_args(arguments)
     try:
-        if given.command == "serve":
+        if result.command == "serve":
             # Waited for, not handled: no request is cut off by an exception in the middle.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-            serve(given.host, given.port)
-        elif given.command == "check":
-            check(given.host, given.port)
-        elif given.command == "template":
-            write_local_template(given.built, given.local)
+            serve(result.host, result.port)
+        elif result.command == "check":
+            check(result.host, result.port)
+        elif result.command == "template":
+            write_local_template(result.built, result.local)
         else:
             _say(json.dumps(environments(), indent=2))
     except TurnlogError as error:

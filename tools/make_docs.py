@@ -47,7 +47,7 @@ PAGES = (
 
 def pages() -> dict[str, str]:
     """Every generated page by its path under docs/."""
-    found = {
+    values = {
         "reference/openapi.json": _json(openapi_document(samples())),
         "reference/configuration.md": configuration(),
         "reference/costs.md": month.with_tables(costs := (DOCS / "reference/costs.md").read_text(encoding="utf-8")),
@@ -63,7 +63,7 @@ def pages() -> dict[str, str]:
         "contributing/properties.md": properties.page(),
         "reference/policies.md": with_measured((DOCS / "reference/policies.md").read_text(encoding="utf-8")),
     }
-    return found | {f"reference/schemas/{name}.json": _json(schema) for name, schema in json_schemas().items()}
+    return values | {f"reference/schemas/{name}.json": _json(schema) for name, schema in json_schemas().items()}
 
 
 def configuration() -> str:
@@ -165,7 +165,7 @@ def with_measured(page: str) -> str:
         "pipelines": _picture(pipelines, most),
         "summarised": _picture(later, most),
     }
-    return _MARKED.sub(lambda found: f"{found[1]}{made[found[2]]}{found[3]}", page)
+    return _MARKED.sub(lambda item: f"{item[1]}{made[item[2]]}{item[3]}", page)
 
 
 Shown: TypeAlias = "tuple[Case, WindowAnswer]"

@@ -37,27 +37,27 @@ def pinned() -> list[str]:
     """The pinned closure of the core and the extra ``aws``, in order of their names."""
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
     by_name = {_normal(name): f"{name}=={version}" for name, version in pins.items()}
-    found, pending = set[str](), [_name(line) for line in requires("turnlog") or () if _wanted(line, "aws")]
+    result, pending = set[str](), [_name(line) for line in requires("turnlog") or () if _wanted(line, "aws")]
     while pending:
         name = pending.pop()
-        if name not in found:
-            found.add(name)
+        if name not in result:
+            result.add(name)
             pending += [_name(line) for line in requires(name) or () if _wanted(line, None)]
-    return [by_name[name] for name in sorted(found)]
+    return [by_name[name] for name in sorted(result)]
 
 
 def hashed(pins: Iterable[str], hashes: Mapping[str, Iterable[str]]) -> str:
     """The file: each pin with the SHA-256 of its wheels, which makes pip refuse any other file."""
     lines = [_HEAD]
     for pin in pins:
-        lines += [f"{pin} \\", *(f"    --hash=sha256:{one} \\" for one in sorted(hashes[_normal(_name(pin))]))]
+        lines += [f"{pin} \\", *(f"    --hash=sha256:{item} \\" for item in sorted(hashes[_normal(_name(pin))]))]
         lines[-1] = lines[-1].removesuffix(" \\")
     return "\n".join([*lines, ""])
 
 
 def fetched(pins: Iterable[str]) -> dict[str, set[str]]:
     """Name -> the hashes of the wheels that the index has for it on each platform."""
-    found = defaultdict[str, set[str]](set)
+    result = defaultdict[str, set[str]](set)
     for tags in PLATFORMS.values():
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report.json"
@@ -68,10 +68,10 @@ def fetched(pins: Iterable[str]) -> dict[str, set[str]]:
                 *(f"--target={folder}/none", f"--report={report}", *pins),
             ]
             subprocess.run(command, check=True)  # noqa: S603 - our own arguments
-            for one in json.loads(report.read_text())["install"]:
-                name = _normal(one["metadata"]["name"])
-                found[name].add(one["download_info"]["archive_info"]["hashes"]["sha256"])
-    return found
+            for item in json.loads(report.read_text())["install"]:
+                name = _normal(item["metadata"]["name"])
+                result[name].add(item["download_info"]["archive_info"]["hashes"]["sha256"])
+    return result
 
 
 def _wanted(line: str, extra: str | None) -> bool:

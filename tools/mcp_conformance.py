@@ -82,8 +82,8 @@ def main(command: str) -> int:
     if command == "install":
         return 0 if installed() else 1
     with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as url:
-        found = {version: checks(url, version, Path(folder) / version) for version in SPECIFICATIONS}
-    lines, is_right = report(found)
+        values = {version: checks(url, version, Path(folder) / version) for version in SPECIFICATIONS}
+    lines, is_right = report(values)
     print("\n".join(lines))
     return 0 if is_right else 1
 
@@ -115,9 +115,9 @@ def served(folder: Path) -> Iterator[str]:
 
     with Turnlog.open(f"sqlite:///{folder}/turnlog.db") as log:
         log.sessions.create("desk").append({"role": "user", "content": "Where is the parcel?"})
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as resource:
+        resource.bind(("127.0.0.1", 0))
+        port = resource.getsockname()[1]
     run = "from turnlog.cli import main; main()"
     command = [sys.executable, "-c", run, "mcp", "--data", str(folder), "--http", "--port", str(port)]
     with (folder / "said").open("w") as said, subprocess.Popen(command, stdout=said, stderr=said) as server:  # noqa: S603
@@ -135,22 +135,22 @@ def served(folder: Path) -> Iterator[str]:
 def checks(url: str, version: str, folder: Path) -> dict[str, list[dict[str, Any]]]:
     """The checks of each scenario of a version of the specification."""
     programs = FOLDER / "node_modules" / ".bin"
-    given = ["--url", url, "--suite", "all", "--spec-version", version, "-o", str(folder)]
-    command = [str(programs / "node"), str(programs / "conformance"), "server", *given]
+    outcome = ["--url", url, "--suite", "all", "--spec-version", version, "-o", str(folder)]
+    command = [str(programs / "node"), str(programs / "conformance"), "server", *outcome]
     ran = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
-    found = dict[str, list[dict[str, Any]]]()
+    result = dict[str, list[dict[str, Any]]]()
     for name in [*APPLIES, *DOES_NOT]:
         # Results are in folders of the scenario's name and the time.
-        for one in folder.glob(f"server-{name}-20??-??-??T*"):
-            found[name] = json.loads((one / "checks.json").read_text(encoding="utf-8"))
+        for path in folder.glob(f"server-{name}-20??-??-??T*"):
+            result[name] = json.loads((path / "checks.json").read_text(encoding="utf-8"))
     known = {*APPLIES, *DOES_NOT}
     lines = [line.strip("= ").removeprefix("Running scenario: ") for line in ran.stdout.splitlines() if RUNNING in line]
     for name in lines:
         if name not in known:
             raise SystemExit(f"nobody has said whether the scenario {name!r} applies")
-    if not found:
+    if not result:
         raise SystemExit(f"the suite has tested nothing:\n{ran.stdout[-2_000:]}{ran.stderr[-2_000:]}")
-    return found
+    return result
 
 
 def report(found: Mapping[str, Checks]) -> tuple[list[str], bool]:
@@ -162,24 +162,26 @@ def report(found: Mapping[str, Checks]) -> tuple[list[str], bool]:
     for name in APPLIES:
         cells = []
         for version in SPECIFICATIONS:
-            made = [one for one in found[version].get(name, ()) if one["status"] != "INFO" and one["id"] not in CHECKS]
-            failed = [one for one in made if one["status"] == "FAILURE"]
+            made = [
+                item for item in found[version].get(name, ()) if item["status"] != "INFO" and item["id"] not in CHECKS
+            ]
+            failed = [item for item in made if item["status"] == "FAILURE"]
             cells.append(f"{len(made) - len(failed)}/{len(made)}".ljust(10) if made else "-".ljust(10))
-            wrong += [f"{version} {name}: {one['id']}: {one.get('errorMessage', '')}" for one in failed]
+            wrong += [f"{version} {name}: {item['id']}: {item.get('errorMessage', '')}" for item in failed]
         lines.append("  ".join([name.ljust(width), *cells]))
     for version in SPECIFICATIONS:
         for name in DOES_NOT:
             failed = [
-                one for one in found[version].get(name, ()) if (one["id"], one["status"]) == (MESSAGES, "FAILURE")
+                item for item in found[version].get(name, ()) if (item["id"], item["status"]) == (MESSAGES, "FAILURE")
             ]
-            wrong += [f"{version} {name}: {MESSAGES}: {one.get('errorMessage', '')}" for one in failed]
+            wrong += [f"{version} {name}: {MESSAGES}: {item.get('errorMessage', '')}" for item in failed]
     lines += [
         "",
         f"{len(DOES_NOT)} scenarios do not apply (docs/contributing/mcp-conformance.md); their messages are checked all the same",
     ]
     never = [name for name in APPLIES if not any(found[version].get(name) for version in SPECIFICATIONS)]
     wrong += [f"{name} was not run" for name in never]
-    return [*lines, *(f"FAILED {one}" for one in wrong), "failed" if wrong else "passed"], not wrong
+    return [*lines, *(f"FAILED {item}" for item in wrong), "failed" if wrong else "passed"], not wrong
 
 
 def table() -> str:

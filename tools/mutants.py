@@ -60,7 +60,7 @@ def chosen(seed: int, count: int, word: str = "", *, folders: Sequence[str] = ()
     files = sorted({path for pattern in SCOPE for path in ROOT.glob(pattern) if path.read_text(encoding="utf-8")})
     names = [path.relative_to(ROOT).as_posix() for path in files if not folders or path.parent.name in folders]
     every = [mutant for name in names for mutant in _mutants_in(name)]
-    matching = [one for one in every if word in f"{one.file} {one.kind}"]
+    matching = [item for item in every if word in f"{item.file} {item.kind}"]
     return random.Random(seed).sample(matching, min(count, len(matching)))
 
 
@@ -125,19 +125,19 @@ class Copies:
         before, stat = path.read_bytes(), path.stat()
         path.write_bytes(mutant.apply(before))
         try:
-            code, told = run(copy, tests, aws=needs_moto(mutant.file), seconds=LEAST_SECONDS)
+            code, result = run(copy, tests, aws=needs_moto(mutant.file), seconds=LEAST_SECONDS)
             if code < 0 and (limit := TIMES_UNBROKEN * self._unbroken_seconds(copy, mutant, before)) > LEAST_SECONDS:
-                code, told = run(copy, tests, aws=needs_moto(mutant.file), seconds=limit)
+                code, result = run(copy, tests, aws=needs_moto(mutant.file), seconds=limit)
         finally:
             path.write_bytes(before)
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # the bytecode of the mutant is not the module's
         if code == 0:
             return Outcome(mutant, "")
         if code > 2:
-            raise SystemExit(f"{mutant.name}: pytest ended with {code}\n{told[-2000:]}")
-        failed = _FAILED.search(told)
-        hung = _HUNG.search(told) or code < 0
-        return Outcome(mutant, failed[1] if failed is not None else "hung" if hung else told[-300:])
+            raise SystemExit(f"{mutant.name}: pytest ended with {code}\n{result[-2000:]}")
+        failed = _FAILED.search(result)
+        hung = _HUNG.search(result) or code < 0
+        return Outcome(mutant, failed[1] if failed is not None else "hung" if hung else result[-300:])
 
     def _unbroken_seconds(self, copy: Path, mutant: Mutant, source: bytes) -> float:
         """Return how long the tests of a module take without a mutant."""
@@ -145,10 +145,10 @@ class Copies:
         if tests not in self._seconds:
             broken, begun = path.read_bytes(), time.monotonic()
             path.write_bytes(source)
-            code, told = run(copy, tests, aws=needs_moto(mutant.file), seconds=3_600)
+            code, result = run(copy, tests, aws=needs_moto(mutant.file), seconds=3_600)
             path.write_bytes(broken)
             if code != 0:
-                raise SystemExit(f"the tests of {mutant.file} fail without a mutant:\n{told[-2000:]}")
+                raise SystemExit(f"the tests of {mutant.file} fail without a mutant:\n{result[-2000:]}")
             self._seconds[tests] = time.monotonic() - begun
         return self._seconds[tests]
 

@@ -135,7 +135,7 @@ def _of_expression(node: ast.expr) -> Iterator[tuple[str, ast.expr | ast.stmt, s
 def _of_call(node: ast.Call) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
     if isinstance(node.func, ast.Name) and node.func.id in _SWAPS:
         yield "function", node.func, _SWAPS[node.func.id]
-    names = [one for one in node.args if isinstance(one, ast.Name | ast.Attribute)]
+    names = [arg for arg in node.args if isinstance(arg, ast.Name | ast.Attribute)]
     if len(names) == len(node.args) == 2:
         yield "arguments swapped", node, ast.unparse(ast.Call(node.func, node.args[::-1], node.keywords))
     for at, keyword in enumerate(node.keywords):
@@ -147,7 +147,7 @@ def _of_call(node: ast.Call) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
 def _is_arithmetic(operator: ast.operator, *operands: ast.expr) -> bool:
     """Whether it is about numbers: sums may be of texts and lists, whose difference every test would see."""
     return isinstance(operator, ast.Sub) or any(
-        isinstance(one, ast.Constant) and isinstance(one.value, int) for one in operands
+        isinstance(operand, ast.Constant) and isinstance(operand.value, int) for operand in operands
     )
 
 

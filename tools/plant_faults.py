@@ -57,11 +57,11 @@ def main() -> int:
             print(f"the tests do not pass without a fault (pytest ended with {code})", file=sys.stderr)
             return 1
         seen = list(_planted(copy, faults))
-    known = caught_before() | {_name(one.fault): (one.by or "").partition("::")[0] for one in seen}
+    known = caught_before() | {_name(item.fault): (item.by or "").partition("::")[0] for item in seen}
     caught = {name: known.get(name, "") for name in map(_name, PLANTED)}
     CAUGHT.write_text(json.dumps(caught, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(caught, _commit()), encoding="utf-8")
-    missed = [one.fault.what for one in seen if one.by is None]
+    missed = [item.fault.what for item in seen if item.by is None]
     print(f"{len(seen) - len(missed)} of {len(seen)} caught")
     return 1 if missed else 0
 
@@ -70,14 +70,14 @@ def _planted(copy: Path, faults: Sequence[Planted]) -> Iterator[Seen]:
     for at, fault in enumerate(faults, 1):
         before = fault.apply(copy)
         try:
-            code, told = _run(copy, fault.tests)
+            code, result = _run(copy, fault.tests)
         finally:
             for path, text in before.items():
                 path.write_text(text, encoding="utf-8")
         if code not in (_PASSED, _FAILED):
-            raise SystemExit(f"{fault.what}: pytest ended with {code}\n{told[-2000:]}")
-        found = _FAILED_BY.search(told)
-        seen = Seen(fault, found[1] if found is not None and code == _FAILED else None)
+            raise SystemExit(f"{fault.what}: pytest ended with {code}\n{result[-2000:]}")
+        hits = _FAILED_BY.search(result)
+        seen = Seen(fault, hits[1] if hits is not None and code == _FAILED else None)
         print(f"{at:3} {fault.kind:10} {fault.what}: {seen.by or 'NOT CAUGHT'}", flush=True)
         yield seen
 
@@ -85,20 +85,20 @@ def _planted(copy: Path, faults: Sequence[Planted]) -> Iterator[Seen]:
 def page(caught: Mapping[str, str], commit: str) -> str:
     """Return docs/contributing/planted-faults.md: how many faults of each kind were planted and caught."""
     planted = Counter(fault.kind for fault in PLANTED)
-    found = Counter(fault.kind for fault in PLANTED if caught.get(_name(fault)))
+    result = Counter(fault.kind for fault in PLANTED if caught.get(_name(fault)))
     lines = [
         "# Planted faults",
         "",
         "<!-- Written by `make planted`; do not edit. -->",
         "",
-        f"**{found.total()} of {planted.total()} faults that were put into the code on purpose were caught** by a test. By",
+        f"**{result.total()} of {planted.total()} faults that were put into the code on purpose were caught** by a test. By",
         f"`make planted` at commit `{commit}`; the edits are in [tools/planted_faults.py](../../tools/planted_faults.py), what",
         "caught each in [tools/planted_caught.json](../../tools/planted_caught.json). A test checks that each still applies.",
         "",
         "| kind | planted | caught |",
         "|---|---:|---:|",
     ]
-    lines += [f"| {kind} | {count} | {found[kind]} |" for kind, count in planted.items()]
+    lines += [f"| {kind} | {count} | {result[kind]} |" for kind, count in planted.items()]
     return "\n".join([*lines, ""])
 
 

@@ -79,28 +79,28 @@ _SPAN = re.compile(r"([A-Z])(\d)(?:_TO_[A-Z](\d))?")
 
 def properties_of(name: str) -> Iterator[str]:
     """The properties that a test names, spans written out."""
-    found = _NAMED.match(name)
-    if found is None:
+    match = _NAMED.match(name)
+    if match is None:
         return
-    for letter, first, last in _SPAN.findall(found[1].upper()):
+    for letter, first, last in _SPAN.findall(match[1].upper()):
         yield from (f"{letter}{number}" for number in range(int(first), int(last or first) + 1))
 
 
 def tests_of() -> dict[str, list[tuple[str, str]]]:
     """Property -> (file, test) of each test that names it."""
-    found = defaultdict[str, list[tuple[str, str]]](list)
+    result = defaultdict[str, list[tuple[str, str]]](list)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 for name in properties_of(node.name):
-                    found[name].append((path.relative_to(ROOT).as_posix(), node.name))
-    return found
+                    result[name].append((path.relative_to(ROOT).as_posix(), node.name))
+    return result
 
 
 def page() -> str:
     """docs/contributing/properties.md. `ValueError` when a property has no test, or a test names none that there is."""
-    found, known = tests_of(), {name for group in PROPERTIES.values() for name in group}
-    if wrong := known ^ set(found):
+    result, known = tests_of(), {name for group in PROPERTIES.values() for name in group}
+    if wrong := known ^ set(result):
         raise ValueError(f"a property without a test, or a test without a property: {', '.join(sorted(wrong))}")
     lines = [
         "# What must hold",
@@ -113,7 +113,7 @@ def page() -> str:
     for title, group in PROPERTIES.items():
         lines += ["", f"## {title}", "", "| | must hold | tests | first |", "|---|---|---:|---|"]
         for name, statement in group.items():
-            tests = found[name]
+            tests = result[name]
             lines.append(f"| {name} | {statement} | {len(tests)} | {_link(*tests[0])} |")
     return "\n".join([*lines, ""])
 

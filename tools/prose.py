@@ -28,12 +28,12 @@ CODE = re.compile(r"^(`{3,}).*?^\1|`[^`\n]*`|<!--.*?-->|^\|.*?$|\]\([^)\s]*\)", 
 
 def pages(names: Sequence[str]) -> list[Path]:
     """Return the Markdown pages below the given folders; without names those of users, in English."""
-    found = [
+    paths = [
         path
         for name in names or ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples")
         for path in below(name)
     ]
-    return sorted(path for path in found if "zh-CN" not in str(path) and "/adr/" not in str(path))
+    return sorted(path for path in paths if "zh-CN" not in str(path) and "/adr/" not in str(path))
 
 
 def below(name: str) -> Iterator[Path]:
@@ -82,7 +82,7 @@ def avoided(path: Path, text: str) -> Iterator[str]:
 
 def problems(names: Sequence[str] = ()) -> list[str]:
     """Return every problem of the pages."""
-    found = list[str]()
+    result = list[str]()
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(folder) / "pages"
         for path in pages(names):
@@ -90,15 +90,15 @@ def problems(names: Sequence[str] = ()) -> list[str]:
             copy = copies / path.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_text(text, encoding="utf-8")
-            found += avoided(path, text)
-        return found + spelling(copies) + rules(copies)
+            result += avoided(path, text)
+        return result + spelling(copies) + rules(copies)
 
 
 def main() -> int:
     """Print the problems; 1 when there are some."""
-    found = problems(sys.argv[1:])
-    print("\n".join(found) if found else "spelling and prose are right")
-    return 1 if found else 0
+    result = problems(sys.argv[1:])
+    print("\n".join(result) if result else "spelling and prose are right")
+    return 1 if result else 0
 
 
 if __name__ == "__main__":

@@ -199,13 +199,13 @@ class _Consumed:
     def units(self, do: str) -> Units | None:
         """Of the operation just done. Reads during a write are those of the meter, which looks at the old items."""
         is_read = do in ("get", "query")
-        found = [consumed for was_read, consumed in self._answers if was_read is is_read]
-        if not found:
+        consumeds = [consumed for was_read, consumed in self._answers if was_read is is_read]
+        if not consumeds:
             return None
         if is_read:
-            return sum(one["CapacityUnits"] for one in found), 0.0, 0.0
-        indexes = [index for one in found for index in one.get("GlobalSecondaryIndexes", {}).values()]
-        return 0.0, _total(one["Table"] for one in found), _total(indexes)
+            return sum(item["CapacityUnits"] for item in consumeds), 0.0, 0.0
+        indexes = [index for item in consumeds for index in item.get("GlobalSecondaryIndexes", {}).values()]
+        return 0.0, _total(item["Table"] for item in consumeds), _total(indexes)
 
     def _ask(self, params: dict[str, Any], model: Any, **_: Any) -> None:
         params["ReturnConsumedCapacity"] = "INDEXES"
@@ -213,7 +213,7 @@ class _Consumed:
     def _keep(self, model: Any, parsed: Mapping[str, Any], **_: Any) -> None:
         consumed = parsed.get("ConsumedCapacity", [])
         is_read = model.name in ("GetItem", "BatchGetItem", "Query")
-        self._answers += [(is_read, one) for one in (consumed if isinstance(consumed, list) else [consumed])]
+        self._answers += [(is_read, item) for item in (consumed if isinstance(consumed, list) else [consumed])]
 
 
 def _total(entries: Any) -> float:
@@ -240,8 +240,8 @@ def main() -> int:
         client = make_clients("eu-central-1", url, max_attempts=1).dynamodb
         create_table(client, "recorded")
         lines = [
-            json.dumps({**one.operation, "lost": one.lost, "units": one.reported}, ensure_ascii=False)
-            for one in replay(operations(), client, "recorded")
+            json.dumps({**item.operation, "lost": item.lost, "units": item.reported}, ensure_ascii=False)
+            for item in replay(operations(), client, "recorded")
         ]
         client.close()
     header = json.dumps({"by": f"dynoxide {DYNOXIDE.version}", "seed": SEED, "units": "read, write, index write"})

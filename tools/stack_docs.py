@@ -32,8 +32,10 @@ _BY_DEFAULT = {"HasAlarms", "HasDashboard"}
 
 def kinds(resources: Mapping[str, Any]) -> list[tuple[str, int, str, str]]:
     """Kind, how many, what it costs, and what stays of it when the stack is deleted. Not what only a parameter asks for."""
-    counts = Counter(one["Type"] for one in resources.values() if one.get("Condition", "HasAlarms") in _BY_DEFAULT)
-    kept = {one["Type"] for one in resources.values() if one.get("DeletionPolicy") == "Retain"}
+    counts = Counter(
+        resource["Type"] for resource in resources.values() if resource.get("Condition", "HasAlarms") in _BY_DEFAULT
+    )
+    kept = {resource["Type"] for resource in resources.values() if resource.get("DeletionPolicy") == "Retain"}
     named = sorted(counts, key=lambda kind: (list(_COSTS).index(kind) if kind in _COSTS else len(_COSTS), kind))
     return [
         (kind.removeprefix("AWS::"), counts[kind], _COSTS.get(kind, "nothing"), "stays" if kind in kept else "goes")
@@ -45,14 +47,14 @@ def with_stack(page: str) -> str:
     """The page with its table made again."""
     rows = ["| makes | | costs | when the stack is deleted |", "|---|---:|---|---|"]
     rows += [f"| `{kind}` | {count} | {cost} | {end} |" for kind, count, cost, end in kinds(_resources())]
-    return _MARKED.sub(lambda found: f"{found[1]}{chr(10).join(rows)}\n{found[2]}", page)
+    return _MARKED.sub(lambda item: f"{item[1]}{chr(10).join(rows)}\n{item[2]}", page)
 
 
 def with_rights(page: str) -> str:
     """Return the page with its lists of rights made again."""
     resources = _resources()
     lists = {"functions": function_rights(resources), "tenants": tenant_rights(resources)}
-    return _RIGHTS.sub(lambda found: f"{found[1]}{_wrapped(lists[found[2]])}\n{found[3]}", page)
+    return _RIGHTS.sub(lambda item: f"{item[1]}{_wrapped(lists[item[2]])}\n{item[3]}", page)
 
 
 @cache

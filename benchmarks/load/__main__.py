@@ -68,7 +68,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _draw(documents: Sequence[Mapping[str, Any]], svg: Path | None) -> int:
     """Parts that were run one by one in one picture."""
-    parts = {name: [row for one in documents for row in one[name]] for name in ("cells", "processes", "endurance")}
+    parts = {
+        name: [row for document in documents for row in document[name]] for name in ("cells", "processes", "endurance")
+    }
     (svg or Path("load.svg")).write_text(chart(parts), encoding="utf-8")
     return 0
 

@@ -40,19 +40,19 @@ STYLE = """<style>
 
 def chart(document: Document) -> str:
     """The picture of what `table.as_json` gives, as SVG, for light and dark. What was not run is not in it."""
-    lines, top, told = list[str](), 20.0, list[str]()
+    lines, top, result = list[str](), 20.0, list[str]()
     for part in (_waits(document["cells"]), _shares(document["processes"]), _memory(document["endurance"])):
         if part is not None:
             height, draw, said = part
             lines += draw(top)
-            told.append(said)
+            result.append(said)
             top += height + _GAP
     size = f'viewBox="0 0 {WIDTH} {top:g}" width="{WIDTH}" height="{top:g}"'
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} {SPOKEN}>',
             '<title id="title">Turnlog under load</title>',
-            f'<desc id="desc">{escape(" ".join(told))}</desc>',
+            f'<desc id="desc">{escape(" ".join(result))}</desc>',
             STYLE,
             f'<rect class="card" x="1" y="1" width="{WIDTH - 2}" height="{top - 2:g}" rx="12"/>',
             *lines,
@@ -63,7 +63,7 @@ def chart(document: Document) -> str:
 
 
 def _waits(cells: Sequence[Document]) -> tuple[float, Draw, str] | None:
-    rows = [(one, list(one["quantiles"]["append"].values())) for one in cells if "append" in one["quantiles"]]
+    rows = [(cell, list(cell["quantiles"]["append"].values())) for cell in cells if "append" in cell["quantiles"]]
     if not rows:
         return None
     least = 10.0 ** math.floor(math.log10(min(times[0] for _, times in rows) * 1000))
@@ -77,7 +77,7 @@ def _waits(cells: Sequence[Document]) -> tuple[float, Draw, str] | None:
     def draw(top: float) -> Iterator[str]:
         yield text(24, top + 14, "How long an append waits, over HTTP: p50, p90, p99 and the slowest", "t b")
         yield text(24, top + 34, "sessions x writers x readers of each session, all at once", "m s")
-        yield from _legend(600, top + 30, [one for one in _SERIES if any(row[0]["engine"] == one for row in rows)])
+        yield from _legend(600, top + 30, [item for item in _SERIES if any(row[0]["engine"] == item for row in rows)])
         lower = top + _HEAD + _ROW * len(rows)
         for power in range(round(math.log10(least)), round(math.log10(most)) + 1):
             x = x_of(10.0**power / 1000)
@@ -91,41 +91,49 @@ def _waits(cells: Sequence[Document]) -> tuple[float, Draw, str] | None:
             for radius, seconds in zip((5, 4, 3, 2), times, strict=True):
                 yield f'<circle class="{kind}" cx="{x_of(seconds):.1f}" cy="{y:g}" r="{radius}"/>'
 
-    told = "; ".join(f"{one['engine']} {one['name']}: half within {times[0] * 1000:.0f} ms" for one, times in rows)
-    return height, draw, f"Appends over HTTP. {told}."
+    result = "; ".join(f"{item['engine']} {item['name']}: half within {times[0] * 1000:.0f} ms" for item, times in rows)
+    return height, draw, f"Appends over HTTP. {result}."
 
 
 def _shares(directs: Sequence[Document]) -> tuple[float, Draw, str] | None:
     if not directs:
         return None
-    most = max(1.0, *(one["ratio"] for one in directs))
+    most = max(1.0, *(direct["ratio"] for direct in directs))
     height = _HEAD + _ROW * len(directs)
 
     def draw(top: float) -> Iterator[str]:
         yield text(24, top + 14, "Processes on one SQLite file: appends a second, against one process", "t b")
         yield text(24, top + 34, "behind the bar: p50 and p99 of the wait for the lock", "m s")
-        for at, one in enumerate(directs):
-            y, kind = top + _HEAD + _ROW * at, "two" if one["same_session"] else "one"
-            count = f"{one['processes']} process{'es' if one['processes'] > 1 else ''}"
-            place = "one session" if one["same_session"] else "a session each" if one["processes"] > 1 else "a session"
+        for at, direct in enumerate(directs):
+            y, kind = top + _HEAD + _ROW * at, "two" if direct["same_session"] else "one"
+            count = f"{direct['processes']} process{'es' if direct['processes'] > 1 else ''}"
+            place = (
+                "one session"
+                if direct["same_session"]
+                else "a session each"
+                if direct["processes"] > 1
+                else "a session"
+            )
             yield text(LEFT - 12, y + 12, f"{count}, {place}", "t s", "end")
-            width = (RIGHT - LEFT - 190) * one["ratio"] / most
+            width = (RIGHT - LEFT - 190) * direct["ratio"] / most
             yield f'<rect class="{kind}" x="{LEFT}" y="{y + 2:g}" width="{width:.1f}" height="12" rx="2"/>'
-            lock = f"{one['lock'][0] * 1000:.2g} and {one['lock'][2] * 1000:.3g} ms" if one["lock"] else ""
-            yield text(LEFT + width + 8, y + 12, f"{one['ratio']:.2f} x   {lock}", "m s")
+            lock = f"{direct['lock'][0] * 1000:.2g} and {direct['lock'][2] * 1000:.3g} ms" if direct["lock"] else ""
+            yield text(LEFT + width + 8, y + 12, f"{direct['ratio']:.2f} x   {lock}", "m s")
 
-    told = "; ".join(
-        f"{one['processes']}, {'one session' if one['same_session'] else 'a session each'}: {one['ratio']:.2f}"
-        for one in directs
+    result = "; ".join(
+        f"{direct['processes']}, {'one session' if direct['same_session'] else 'a session each'}: {direct['ratio']:.2f}"
+        for direct in directs
     )
-    return height, draw, f"Processes on one file, against one. {told}."
+    return height, draw, f"Processes on one file, against one. {result}."
 
 
 def _memory(endurances: Sequence[Document]) -> tuple[float, Draw, str] | None:
     if not endurances:
         return None
-    x_most = max(one["operations"] for one in endurances)
-    y_most = 50.0 * math.ceil(max(held["rss_bytes"] for one in endurances for held in one["samples"]) / 2**20 / 50)
+    x_most = max(endurance["operations"] for endurance in endurances)
+    y_most = 50.0 * math.ceil(
+        max(held["rss_bytes"] for endurance in endurances for held in endurance["samples"]) / 2**20 / 50
+    )
     height = _HEAD + _MEMORY + 24
 
     def draw(top: float) -> Iterator[str]:
@@ -138,25 +146,26 @@ def _memory(endurances: Sequence[Document]) -> tuple[float, Draw, str] | None:
             y = lower - _MEMORY * step * 50 / y_most
             yield f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{RIGHT}" y2="{y:.1f}"/>'
             yield text(LEFT - 8, y + 4, f"{step * 50}", "m s", "end")
-        for one in endurances:
+        for endurance in endurances:
             places = [
                 (
                     LEFT + (RIGHT - LEFT) * held["operations"] / x_most,
                     lower - _MEMORY * held["rss_bytes"] / 2**20 / y_most,
                 )
-                for held in one["samples"]
+                for held in endurance["samples"]
             ]
             points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-            yield f'<polyline class="{_SERIES[one["engine"]]} line" style="fill:none" points="{points}"/>'
-        yield from _legend(600, upper - 26, [one["engine"] for one in endurances])
+            yield f'<polyline class="{_SERIES[endurance["engine"]]} line" style="fill:none" points="{points}"/>'
+        yield from _legend(600, upper - 26, [endurance["engine"] for endurance in endurances])
         yield text(LEFT, lower + 18, "0", "m s", "middle")
         yield text(RIGHT, lower + 18, f"{x_most:,} operations", "m s", "end")
 
-    told = "; ".join(
-        f"{one['engine']}: {one['samples'][0]['rss_bytes'] / 2**20:.0f} to {one['samples'][-1]['rss_bytes'] / 2**20:.0f} MB"
-        for one in endurances
+    memory = [[sample["rss_bytes"] / 2**20 for sample in endurance["samples"]] for endurance in endurances]
+    changes = (
+        f"{endurance['engine']}: {sizes[0]:.0f} to {sizes[-1]:.0f} MB"
+        for endurance, sizes in zip(endurances, memory, strict=True)
     )
-    return height, draw, f"Memory over {x_most:,} operations. {told}."
+    return height, draw, f"Memory over {x_most:,} operations. {'; '.join(changes)}."
 
 
 def _legend(x: float, y: float, names: Sequence[str]) -> Iterator[str]:

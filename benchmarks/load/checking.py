@@ -34,10 +34,10 @@ class Checked:
 
     @property
     def is_clean(self) -> bool:
-        return not any(getattr(self, one.name) for one in fields(self))
+        return not any(getattr(self, field.name) for field in fields(self))
 
     def __add__(self, other: Checked) -> Checked:
-        return Checked(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return Checked(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
 
 def check(records: Records, sent: Mapping[str, set[str]], readings: Sequence[Reading]) -> Checked:
@@ -57,7 +57,7 @@ def check(records: Records, sent: Mapping[str, set[str]], readings: Sequence[Rea
 
 
 def _messages(read: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
-    return {one for one in read if one[1] != OTHER}
+    return {item for item in read if item[1] != OTHER}
 
 
 def _session(records: Records, session: str, sent: set[str], read: Sequence[tuple[int, str]]) -> Checked:

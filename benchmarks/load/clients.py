@@ -150,7 +150,7 @@ def _read(job: Job, log: Turnlog, session: Session, records: Records) -> None:
             else:
                 page = session.page(order="desc", limit=50)
         if kind == "page":
-            records.seen[job.session].update((one.position, id_of(one.body)) for one in page.messages)
+            records.seen[job.session].update((message.position, id_of(message.body)) for message in page.messages)
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def run_direct(processes: int, *, same_session: bool, appends: int) -> Direct:
             start_at = time.time() + _LEAD_SECONDS
             records = together(pool.map(append_share, [replace(share, start_at=start_at) for share in shares]))
         with Turnlog.open(f"sqlite:///{file}", tenant=TENANT, user="me", worker=False) as log:
-            readings: list[Reading] = [{one: all_of(log, one) for one in sessions}]
+            readings: list[Reading] = [{session: all_of(log, session) for session in sessions}]
     sent: dict[str, set[str]] = {session: set() for session in sessions}
     for share in shares:
         sent[share.session].update(_ids(share))

@@ -36,12 +36,12 @@ class Endurance:
 
     @property
     def last_half(self) -> list[tuple[int, Held]]:
-        return [one for one in self.samples if one[0] * 2 >= self.operations]
+        return [sample for sample in self.samples if sample[0] * 2 >= self.operations]
 
     @property
     def slope(self) -> float:
         """Bytes of memory that 1,000 operations of the last half added: the line of least squares."""
-        return 1_000 * _line([(at, one.rss_bytes) for at, one in self.last_half])[0]
+        return 1_000 * _line([(at, item.rss_bytes) for at, item in self.last_half])[0]
 
     @property
     def is_flat(self) -> bool | None:
@@ -50,10 +50,10 @@ class Endurance:
         None of a run that is too short to tell, and of moto, which keeps its table in memory."""
         if self.operations < _ENOUGH or self.engine != "embedded":
             return None
-        points = [(at, one.rss_bytes) for at, one in self.last_half]
+        points = [(at, item.rss_bytes) for at, item in self.last_half]
         slope, scatter = _line(points)
         grown = slope * (points[-1][0] - points[0][0])
-        files = [one.files for _, one in self.last_half if one.files is not None]
+        files = [item.files for _, item in self.last_half if item.files is not None]
         keeps_files = bool(files) and files[-1] > max(files[: len(files) // 2 + 1])
         return grown <= max(_NOISE * scatter, _SMALL_BYTES) and not keeps_files
 

@@ -41,7 +41,11 @@ _QUICK_APPENDS = {"embedded": 120, "moto": 40}
 def grid(engine: str, *, quick: bool = False) -> list[Cell]:
     """The cells of an engine: about as many appends each, and as many reads by as many readers. Only a file can be shared."""
     appends = (_QUICK_APPENDS if quick else _APPENDS)[engine]
-    shapes = [one for one in (_QUICK_SHAPES if quick else _SHAPES) if one[3] == 1 or engine == "embedded"]
+    shapes = [
+        quick_shape
+        for quick_shape in (_QUICK_SHAPES if quick else _SHAPES)
+        if quick_shape[3] == 1 or engine == "embedded"
+    ]
     return [cell(*shape, appends=appends) for shape in shapes]
 
 

@@ -30,10 +30,10 @@ def held(pid: int) -> Held:
             return Held(resident, sum(1 for _ in (folder / "fd").iterdir()))
     except FileNotFoundError as error:
         raise ProcessLookupError(pid) from error
-    told = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
-    if not told.strip():
+    result = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    if not result.strip():
         raise ProcessLookupError(pid)
-    return Held(int(told) * 1024, None)
+    return Held(int(result) * 1024, None)
 
 
 class Watch:
@@ -59,14 +59,14 @@ class Watch:
         """At the start, and after each quarter of the time."""
         begun, ended = self._samples[0][0], self._samples[-1][0]
         wanted = [begun + (ended - begun) * quarter / 4 for quarter in range(5)]
-        return [min(self._samples, key=lambda one: abs(one[0] - at))[1] for at in wanted]
+        return [min(self._samples, key=lambda sample: abs(sample[0] - at))[1] for at in wanted]
 
     def _run(self) -> None:
         while not self._over.wait(_EVERY_SECONDS):
             self._sample()
 
     def _sample(self) -> None:
-        found = [held(pid) for pid in self._pids]
-        files = [one.files for one in found if one.files is not None]
-        together = Held(sum(one.rss_bytes for one in found), sum(files) if len(files) == len(found) else None)
+        values = [held(pid) for pid in self._pids]
+        files = [item.files for item in values if item.files is not None]
+        together = Held(sum(item.rss_bytes for item in values), sum(files) if len(files) == len(values) else None)
         self._samples.append((time.monotonic(), together))

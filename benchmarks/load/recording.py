@@ -53,12 +53,16 @@ class Records:
 
 def together(records: Iterable[Records]) -> Records:
     whole = Records()
-    for one in records:
-        whole.add(one)
+    for record in records:
+        whole.add(record)
     return whole.plain()
 
 
 def quantiles(values: Sequence[float]) -> tuple[float, ...]:
     """The values at `QUANTILES`, each one that was measured; none where there are none."""
     ordered = sorted(values)
-    return tuple(ordered[max(0, math.ceil(len(ordered) * one / 100) - 1)] for one in QUANTILES) if ordered else ()
+    return (
+        tuple(ordered[max(0, math.ceil(len(ordered) * quantile / 100) - 1)] for quantile in QUANTILES)
+        if ordered
+        else ()
+    )

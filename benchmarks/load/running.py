@@ -48,7 +48,11 @@ class Outcome:
         """Clients that gave up, requests without an answer, and answers of 5xx other than 503."""
         counts = self.records.counts
         unanswered = sum(count for name, count in counts.items() if name.startswith("no answer"))
-        return sum(self.records.errors.values()) + unanswered + sum(counts[one] for one in _SERVER_ERRORS)
+        return (
+            sum(self.records.errors.values())
+            + unanswered
+            + sum(counts[server_error] for server_error in _SERVER_ERRORS)
+        )
 
     @property
     def ok(self) -> bool:
@@ -61,7 +65,7 @@ def run_cell(engine: str, cell: Cell, *, processes: int = 2) -> Outcome:
         folder = Path(name) / "data"
         with serving(engine, folder, cell.servers) as servers:
             sessions = _created(servers[0], cell)
-            with Watch([one.pid for one in servers]) as watch:
+            with Watch([server.pid for server in servers]) as watch:
                 records = _driven(_jobs(cell, servers, sessions), processes)
             readings = [
                 _read_back(servers[at % len(servers)], sessions, order) for at, order in enumerate(("asc", "desc"))
@@ -120,11 +124,11 @@ def all_of(log: Turnlog, session_id: str, order: str = "asc") -> list[tuple[int,
     """A session as `Reading` has it. Where positions are left out between messages, the history says what has them."""
     session = log.sessions.of(session_id)
     stored = session.messages(order="desc" if order == "desc" else "asc")
-    found = [(one.position, id_of(one.body)) for one in stored]
-    found = found[::-1] if order == "desc" else found
-    if not found or found[-1][0] - FIRST + 1 == len(found):
-        return found
-    known, last = {position for position, _ in found}, found[-1][0]
+    values = [(item.position, id_of(item.body)) for item in stored]
+    values = values[::-1] if order == "desc" else values
+    if not values or values[-1][0] - FIRST + 1 == len(values):
+        return values
+    known, last = {position for position, _ in values}, values[-1][0]
     others = {int(entry.history_id) for entry in session.history()} - known
     # In their order of reading: one that is out of order stays so, and is told.
-    return list(merge(found, [(one, OTHER) for one in sorted(others) if FIRST <= one <= last]))
+    return list(merge(values, [(other, OTHER) for other in sorted(others) if FIRST <= other <= last]))

@@ -36,16 +36,16 @@ class Report:
     def ok(self) -> bool:
         """Nothing lost, nothing wrong, no error. Whether memory is flat is said beside its figures."""
         runs: list[Outcome | Direct] = [*self.outcomes, *self.directs]
-        return all(one.ok for one in runs) and not any(one.errors for one in self.endurances)
+        return all(run.ok for run in runs) and not any(endurance.errors for endurance in self.endurances)
 
 
 def tables(report: Report) -> Iterator[Table]:
-    for engine in dict.fromkeys(one.engine for one in report.outcomes):
-        outcomes = [one for one in report.outcomes if one.engine == engine]
+    for engine in dict.fromkeys(outcome.engine for outcome in report.outcomes):
+        outcomes = [outcome for outcome in report.outcomes if outcome.engine == engine]
         yield _counts(engine, outcomes)
         yield _times(engine, outcomes)
     for same_session in (False, True):
-        directs = [one for one in report.directs if one.same_session is same_session]
+        directs = [direct for direct in report.directs if direct.same_session is same_session]
         if directs:
             yield _directs(same_session, directs)
     if report.endurances:
@@ -57,26 +57,28 @@ def as_json(report: Report, **described: Any) -> dict[str, Any]:
     return {
         **described,
         "ok": report.ok,
-        "cells": [_cell(one) for one in report.outcomes],
-        "processes": [{**asdict(one), "rate": one.rate, "ratio": ratio(one, report.directs)} for one in report.directs],
+        "cells": [_cell(outcome) for outcome in report.outcomes],
+        "processes": [
+            {**asdict(direct), "rate": direct.rate, "ratio": ratio(direct, report.directs)} for direct in report.directs
+        ],
         "endurance": [
             {
-                "engine": one.engine,
-                "operations": one.operations,
-                "errors": one.errors,
-                "slope_bytes_per_1000": one.slope,
-                "is_flat": one.is_flat,
-                "samples": [{"operations": at, **asdict(held)} for at, held in one.samples],
+                "engine": endurance.engine,
+                "operations": endurance.operations,
+                "errors": endurance.errors,
+                "slope_bytes_per_1000": endurance.slope,
+                "is_flat": endurance.is_flat,
+                "samples": [{"operations": at, **asdict(held)} for at, held in endurance.samples],
             }
-            for one in report.endurances
+            for endurance in report.endurances
         ],
     }
 
 
 def ratio(direct: Direct, directs: Sequence[Direct]) -> float:
     """Its appends a second against those of one process."""
-    one = next(each for each in directs if each.processes == 1 and each.same_session is direct.same_session)
-    return direct.rate / one.rate
+    match = next(each for each in directs if each.processes == 1 and each.same_session is direct.same_session)
+    return direct.rate / match.rate
 
 
 def _cell(outcome: Outcome) -> dict[str, Any]:
@@ -95,7 +97,7 @@ def _cell(outcome: Outcome) -> dict[str, Any]:
             kind: dict(zip(map(str, QUANTILES), quantiles(seconds), strict=True))
             for kind, seconds in outcome.records.seconds.items()
         },
-        "held": [asdict(one) for one in outcome.held],
+        "held": [asdict(item) for item in outcome.held],
     }
 
 
@@ -106,19 +108,19 @@ def _counts(engine: str, outcomes: Sequence[Outcome]) -> Table:
         (*heads, "errors", "lost", "wrong", "memory, MB", "files"),
         [
             (
-                one.cell.name,
-                f"{one.cell.clients:,}",
-                f"{one.requests:,}",
-                f"{one.requests / one.seconds:,.0f}",
-                f"{sum(map(len, one.records.acknowledged.values())):,}",
-                *(f"{one.records.counts[status]:,}" for status in ("409", "429", "503")),
-                f"{one.errors:,}",
-                f"{one.checked.lost:,}",
-                f"{sum(asdict(one.checked).values()) - one.checked.lost:,}",
-                " ".join(f"{_mb(held):.0f}" for held in one.held),
-                str(one.held[-1].files if one.held[-1].files is not None else "-"),
+                outcome.cell.name,
+                f"{outcome.cell.clients:,}",
+                f"{outcome.requests:,}",
+                f"{outcome.requests / outcome.seconds:,.0f}",
+                f"{sum(map(len, outcome.records.acknowledged.values())):,}",
+                *(f"{outcome.records.counts[status]:,}" for status in ("409", "429", "503")),
+                f"{outcome.errors:,}",
+                f"{outcome.checked.lost:,}",
+                f"{sum(asdict(outcome.checked).values()) - outcome.checked.lost:,}",
+                " ".join(f"{_mb(held):.0f}" for held in outcome.held),
+                str(outcome.held[-1].files if outcome.held[-1].files is not None else "-"),
             )
-            for one in outcomes
+            for outcome in outcomes
         ],
     )
 
@@ -127,7 +129,10 @@ def _times(engine: str, outcomes: Sequence[Outcome]) -> Table:
     return Table(
         f"turnlog serve, {engine}: p50 p90 p99 max, ms",
         ("sessions x writers x readers", *_KINDS),
-        [(one.cell.name, *(ms(quantiles(one.records.seconds.get(kind, ()))) for kind in _KINDS)) for one in outcomes],
+        [
+            (outcome.cell.name, *(ms(quantiles(outcome.records.seconds.get(kind, ()))) for kind in _KINDS))
+            for outcome in outcomes
+        ],
     )
 
 
@@ -138,18 +143,18 @@ def _directs(same_session: bool, directs: Sequence[Direct]) -> Table:
         (*heads, "append: p50 p90 p99 max, ms", "wait for the lock", "commit"),
         [
             (
-                str(one.processes),
-                f"{one.appends:,}",
-                f"{one.rate:,.0f}",
-                f"{ratio(one, directs):.2f}",
-                f"{one.lost_slots:,}",
-                f"{one.conflicts:,}",
-                f"{one.errors:,}",
-                f"{one.checked.lost:,}",
-                f"{sum(asdict(one.checked).values()) - one.checked.lost:,}",
-                *(ms(times) for times in (one.append, one.lock, one.commit)),
+                str(direct.processes),
+                f"{direct.appends:,}",
+                f"{direct.rate:,.0f}",
+                f"{ratio(direct, directs):.2f}",
+                f"{direct.lost_slots:,}",
+                f"{direct.conflicts:,}",
+                f"{direct.errors:,}",
+                f"{direct.checked.lost:,}",
+                f"{sum(asdict(direct.checked).values()) - direct.checked.lost:,}",
+                *(ms(times) for times in (direct.append, direct.lock, direct.commit)),
             )
-            for one in directs
+            for direct in directs
         ],
     )
 
@@ -161,24 +166,27 @@ def _endurances(endurances: Sequence[Endurance]) -> Table:
         (*heads, "files: warm", "end", "errors"),
         [
             (
-                one.engine,
-                f"{one.operations:,}",
-                *(f"{_mb(held):.1f}" for held in (one.samples[0][1], one.last_half[0][1], one.samples[-1][1])),
-                f"{one.slope / 1024:,.1f}",
-                {None: "-", True: "yes", False: "NO"}[one.is_flat],
+                endurance.engine,
+                f"{endurance.operations:,}",
+                *(
+                    f"{_mb(held):.1f}"
+                    for held in (endurance.samples[0][1], endurance.last_half[0][1], endurance.samples[-1][1])
+                ),
+                f"{endurance.slope / 1024:,.1f}",
+                {None: "-", True: "yes", False: "NO"}[endurance.is_flat],
                 *(
                     str(held.files if held.files is not None else "-")
-                    for held in (one.samples[0][1], one.samples[-1][1])
+                    for held in (endurance.samples[0][1], endurance.samples[-1][1])
                 ),
-                f"{one.errors:,}",
+                f"{endurance.errors:,}",
             )
-            for one in endurances
+            for endurance in endurances
         ],
     )
 
 
 def ms(seconds: Sequence[float]) -> str:
-    return " ".join(f"{one * 1000:.3g}" if one < 1 else f"{one * 1000:,.0f}" for one in seconds) or "-"
+    return " ".join(f"{second * 1000:.3g}" if second < 1 else f"{second * 1000:,.0f}" for second in seconds) or "-"
 
 
 def _mb(held: Held) -> float:

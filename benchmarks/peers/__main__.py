@@ -40,9 +40,9 @@ def main() -> int:
     sizes = options.sizes or list(SIZES)
     start, costs, losses, failures = time.monotonic(), list[Costs](), list[Losses](), list[Failure]()
     for results in run_all(sizes, options.processes):
-        costs += [one for one in results if isinstance(one, Costs)]
-        losses += [one for one in results if isinstance(one, Losses)]
-        failures += [one for one in results if isinstance(one, Failure)]
+        costs += [result for result in results if isinstance(result, Costs)]
+        losses += [result for result in results if isinstance(result, Losses)]
+        failures += [result for result in results if isinstance(result, Failure)]
         print(".", end="", file=sys.stderr, flush=True)
     report = Report(costs, losses, failures, *describe(), tuple(sizes))
     print(f" {time.monotonic() - start:.0f} s", file=sys.stderr)
@@ -53,7 +53,7 @@ def main() -> int:
         print(f"- {note}")
     if options.json:
         options.json.write_text(json.dumps(report.as_json(), indent=1) + "\n")
-    lost = [one for one in losses if one.system == "Turnlog" and one.lost]
+    lost = [loss for loss in losses if loss.system == "Turnlog" and loss.lost]
     return 1 if lost else 0
 
 

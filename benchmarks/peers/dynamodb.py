@@ -100,15 +100,15 @@ class Shadow:
     def _item(self, table: str, at: WireItem) -> WireItem | None:
         """From moto's memory: its answers take seconds for a long item."""
         key = {name: at[name] for name in self._table(table).keys}
-        found = dynamodb_backends[DEFAULT_ACCOUNT_ID][REGION].get_item(table, key)
-        item: WireItem | None = _decoded(found.to_json()["Attributes"]) if found is not None else None
+        result = dynamodb_backends[DEFAULT_ACCOUNT_ID][REGION].get_item(table, key)
+        item: WireItem | None = _decoded(result.to_json()["Attributes"]) if result is not None else None
         return item
 
     def _table(self, name: str) -> _Table:
         if name not in self._tables:
-            found = self._client.describe_table(TableName=name)["Table"]
-            indexes = [_names(index["KeySchema"]) for index in found.get("GlobalSecondaryIndexes", [])]
-            self._tables[name] = _Table(_names(found["KeySchema"]), tuple((one[0], one[1]) for one in indexes))
+            result = self._client.describe_table(TableName=name)["Table"]
+            indexes = [_names(index["KeySchema"]) for index in result.get("GlobalSecondaryIndexes", [])]
+            self._tables[name] = _Table(_names(result["KeySchema"]), tuple((index[0], index[1]) for index in indexes))
         return self._tables[name]
 
 

@@ -18,13 +18,13 @@ def chart(measures: Sequence[Measure]) -> str:
     """Return the picture as SVG, for light and dark."""
     panels = [[line for line in measures if line.what == what] for what in _PANELS]
     lines = [line for index, panel in enumerate(panels) for line in _panel(24 + 285 * index, panel)]
-    told = "; ".join(_told(line) for panel in panels for line in panel)
+    result = "; ".join(_told(line) for panel in panels for line in panel)
     size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} {SPOKEN}>',
             '<title id="title">Turnlog in process beside its peers</title>',
-            f'<desc id="desc">CPU by messages of the session. {escape(told)}.</desc>',
+            f'<desc id="desc">CPU by messages of the session. {escape(result)}.</desc>',
             STYLE,
             f'<rect class="card" x="1" y="1" width="{WIDTH - 2}" height="{HEIGHT - 2}" rx="12"/>',
             *lines,

@@ -65,9 +65,9 @@ def _run(place: tuple[str, str], sizes: tuple[int, ...]) -> list[Result]:
         return [Failure(place[1], "", _reason(error))]
     results = list[Result]()
     for profile in PROFILES:
-        results.append(_attempt(kind, profile.name, lambda one=profile: costs_of(kind, one, sizes)))  # type: ignore[misc]
+        results.append(_attempt(kind, profile.name, lambda item=profile: costs_of(kind, item, sizes)))  # type: ignore[misc]
     for schedule in SCHEDULES:
-        results.append(_attempt(kind, schedule, lambda one=schedule: losses_of(kind, one)))  # type: ignore[misc]
+        results.append(_attempt(kind, schedule, lambda item=schedule: losses_of(kind, item)))  # type: ignore[misc]
     return results
 
 
@@ -86,14 +86,16 @@ def _reason(error: Exception) -> str:
 
 def describe() -> tuple[list[Described], dict[str, str]]:
     """The systems that can be imported, and the versions of what they run on."""
-    found = list[Described]()
+    result = list[Described]()
     for module, name in SYSTEMS:
         try:
             kind = _kind(module, name)
         except (ImportError, AttributeError):
             continue
-        found.append(Described(kind.name, kind.turn, {one: metadata.version(one) for one in kind.packages}))
-    return found, {one: metadata.version(one) for one in _HARNESS}
+        result.append(
+            Described(kind.name, kind.turn, {package: metadata.version(package) for package in kind.packages})
+        )
+    return result, {item: metadata.version(item) for item in _HARNESS}
 
 
 def _kind(module: str, name: str) -> SystemType:

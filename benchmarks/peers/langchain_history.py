@@ -39,7 +39,7 @@ class HistoryWriter(Writer):
         self._chain.invoke({"question": turn.user}, config=_CONFIG)
 
     def fill(self, turns: Sequence[Turn]) -> None:
-        self._history.add_messages([one for turn in turns for one in (HumanMessage(turn.user), *_answers(turn))])
+        self._history.add_messages([value for turn in turns for value in (HumanMessage(turn.user), *_answers(turn))])
 
     def restore(self) -> int:
         return len(self._history.messages)

@@ -64,8 +64,8 @@ class SaverWriter(Writer):
         return "\n".join(str(message.content) for message in self._messages())
 
     def _messages(self) -> list[BaseMessage]:
-        found: list[BaseMessage] = self._graph.get_state(_CONFIG).values.get("messages", [])
-        return found
+        value: list[BaseMessage] = self._graph.get_state(_CONFIG).values.get("messages", [])
+        return value
 
     def _model(self, _state: MessagesState) -> dict[str, list[BaseMessage]]:
         thinking, self._thinking = self._thinking, nothing

@@ -118,7 +118,9 @@ class Meter:
 
     def _guard_totals(self) -> tuple[float, float]:
         meters = [guard.meter for guard in self._guards]
-        return sum(one.read_units for one in meters), sum(one.write_units + one.index_write_units for one in meters)
+        return sum(meter.read_units for meter in meters), sum(
+            meter.write_units + meter.index_write_units for meter in meters
+        )
 
     def _attach(self, client: Any) -> None:
         is_dynamodb = client.meta.service_model.service_name == "dynamodb"

@@ -129,10 +129,10 @@ def costs_of(kind: SystemType, profile: Profile, sizes: Sequence[int] = SIZES) -
 def _sample(system: System, session: _Filler) -> Sample:
     messages, cold = session.messages, system.meter()
     with cold.measure() as restore:
-        given = system.open(cold).restore()
+        result = system.open(cold).restore()
     with session.meter.measure() as turn:
         session.run()
-    return Sample(messages, turn, restore, given)
+    return Sample(messages, turn, restore, result)
 
 
 def _turn_at(kind: SystemType, profile: Profile, messages: int, *, by_turns: bool) -> Spent:
@@ -172,8 +172,8 @@ def losses_of(kind: SystemType, schedule: str, rounds: int = ROUNDS) -> Losses:
             slow.run(turn, step if schedule == WHILE_THE_MODEL_THINKS else nothing)
             assert step.done
             acknowledged |= marks_of(turn) | marks_of(step.turn)
-        found = set(marks(system.open(system.meter()).stored()))
-    return Losses(kind.name, schedule, len(acknowledged), len(acknowledged - found))
+        values = set(marks(system.open(system.meter()).stored()))
+    return Losses(kind.name, schedule, len(acknowledged), len(acknowledged - values))
 
 
 class _Step:

@@ -90,7 +90,8 @@ class StrandsWriter(Writer):
 
     def stored(self) -> str:
         return "\n".join(
-            str(one.to_message()) for one in self._manager.session_repository.list_messages(SESSION, _AGENT)
+            str(list_message.to_message())
+            for list_message in self._manager.session_repository.list_messages(SESSION, _AGENT)
         )
 
 

@@ -37,18 +37,18 @@ class Report:
     def tables(self) -> list[Table]:
         made = list[Table]()
         for profile in PROFILES:
-            costs = [one for one in self.costs if one.profile == profile.name]
+            costs = [cost for cost in self.costs if cost.profile == profile.name]
             made.append(_dollars(profile.title, costs, self.sizes))
             made.append(_details(profile.title, costs))
         return [*made, _lost(self.losses)]
 
     def notes(self) -> list[str]:
-        lines = [f"{one.name} ({_versions(one.versions)}). One turn: {one.turn}" for one in self.systems]
-        lines += [f"Not measured: {one.system} {one.part}: {one.reason}" for one in self.failures]
-        silent = sorted({one.system for one in self.costs if one.breaks_silently})
+        lines = [f"{system.name} ({_versions(system.versions)}). One turn: {system.turn}" for system in self.systems]
+        lines += [f"Not measured: {failure.system} {failure.part}: {failure.reason}" for failure in self.failures]
+        silent = sorted({cost.system for cost in self.costs if cost.breaks_silently})
         lines += [f"{name}: the refusal of a turn is logged, the call returns as if it were stored." for name in silent]
-        proven = sorted({one.system for one in self.costs if one.bulk_is_same})
-        differ = sorted({f"{one.system} ({one.profile})" for one in self.costs if one.bulk_is_same is False})
+        proven = sorted({cost.system for cost in self.costs if cost.bulk_is_same})
+        differ = sorted({f"{cost.system} ({cost.profile})" for cost in self.costs if cost.bulk_is_same is False})
         lines.append(f"Filled in bulk between sizes; a turn then cost the same as after turns: {', '.join(proven)}.")
         lines += [f"Bulk and turns DIFFER: {name}." for name in differ]
         lines += [
@@ -61,27 +61,29 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "versions": {name: version for one in self.systems for name, version in one.versions.items()}
+            "versions": {name: version for system in self.systems for name, version in system.versions.items()}
             | self.harness,
             "python": platform.python_version(),
             "dollars": dict(DOLLARS),
-            "turns": {one.name: one.turn for one in self.systems},
+            "turns": {system.name: system.turn for system in self.systems},
             "costs": [
                 {
-                    "system": one.system,
-                    "profile": one.profile,
-                    "breaks_at_messages": one.breaks_at,
-                    "breaks_silently": one.breaks_silently,
-                    "bulk_is_same": one.bulk_is_same,
-                    "samples": [_sample_json(one, sample) for sample in one.samples],
+                    "system": cost.system,
+                    "profile": cost.profile,
+                    "breaks_at_messages": cost.breaks_at,
+                    "breaks_silently": cost.breaks_silently,
+                    "bulk_is_same": cost.bulk_is_same,
+                    "samples": [_sample_json(cost, sample) for sample in cost.samples],
                 }
-                for one in self.costs
+                for cost in self.costs
             ],
             "losses": [
-                {"system": one.system, "schedule": one.schedule, "acknowledged": one.acknowledged, "lost": one.lost}
-                for one in self.losses
+                {"system": loss.system, "schedule": loss.schedule, "acknowledged": loss.acknowledged, "lost": loss.lost}
+                for loss in self.losses
             ],
-            "failures": [{"system": one.system, "part": one.part, "reason": one.reason} for one in self.failures],
+            "failures": [
+                {"system": failure.system, "part": failure.part, "reason": failure.reason} for failure in self.failures
+            ],
         }
 
 
@@ -105,23 +107,23 @@ def plain(table: Table) -> str:
 
 def _dollars(title: str, costs: Sequence[Costs], sizes: Sequence[int]) -> Table:
     rows = list[tuple[str, ...]]()
-    for one in costs:
-        found = {sample.messages: sample for sample in one.samples}
-        limit = "" if one.breaks_at is None else f"{one.breaks_at:,}"
-        kept = [f"{found[size].turn.dollars * 1000:.4f}" if size in found else "refused" for size in sizes]
-        rows.append((one.system if one.turn_reads else f"{one.system}, process kept", *kept, limit))
-        if not one.turn_reads:
-            new = [f"{_cold(one, found[size]) * 1000:.4f}" if size in found else "refused" for size in sizes]
-            rows.append((f"{one.system}, new process", *new, limit))
+    for cost in costs:
+        values = {sample.messages: sample for sample in cost.samples}
+        limit = "" if cost.breaks_at is None else f"{cost.breaks_at:,}"
+        kept = [f"{values[size].turn.dollars * 1000:.4f}" if size in values else "refused" for size in sizes]
+        rows.append((cost.system if cost.turn_reads else f"{cost.system}, process kept", *kept, limit))
+        if not cost.turn_reads:
+            new = [f"{_cold(cost, values[size]) * 1000:.4f}" if size in values else "refused" for size in sizes]
+            rows.append((f"{cost.system}, new process", *new, limit))
     heads = ("dollars per 1,000 turns, session of ... messages", *(f"{size:,}" for size in sizes), "refused from")
     return Table(title, heads, rows)
 
 
 def _details(title: str, costs: Sequence[Costs]) -> Table:
     rows = [
-        (one.system, f"{sample.messages:,}", *_spent(sample.turn), *_spent(sample.restore), f"{sample.given:,}")
-        for one in costs
-        for sample in one.samples
+        (cost.system, f"{sample.messages:,}", *_spent(sample.turn), *_spent(sample.restore), f"{sample.given:,}")
+        for cost in costs
+        for sample in cost.samples
     ]
     spent = ("DDB", "RRU", "WRU", "PUT", "GET", "KB", "$/1,000")
     heads = ("system", "messages", *(f"turn {name}" if name == "DDB" else name for name in spent))
@@ -136,9 +138,12 @@ def _spent(spent: Spent) -> tuple[str, ...]:
 
 def _lost(losses: Sequence[Losses]) -> Table:
     rows = list[tuple[str, ...]]()
-    for system in dict.fromkeys(one.system for one in losses):
-        found = {one.schedule: one for one in losses if one.system == system}
-        cells = [f"{found[one].lost} of {found[one].acknowledged}" if one in found else "" for one in SCHEDULES]
+    for system in dict.fromkeys(loss.system for loss in losses):
+        values = {loss.schedule: loss for loss in losses if loss.system == system}
+        cells = [
+            f"{values[schedule].lost} of {values[schedule].acknowledged}" if schedule in values else ""
+            for schedule in SCHEDULES
+        ]
         rows.append((system, *cells))
     title = "Two writers, a new process each a turn, one's whole turn inside the other's: acknowledged messages lost"
     return Table(title, ("the one's turn falls ...", *SCHEDULES), rows)

@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         transcripts = load_transcripts(options.paths, options.loader)
         if options.source:
-            transcripts = [one for one in transcripts if one.source in options.source]
+            transcripts = [transcript for transcript in transcripts if transcript.source in options.source]
         if options.sample:
             transcripts = sample_of(transcripts, options.sample)
         plan = Plan(options.keep_loops, options.max_tokens)
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
             print()
     for note in NOTES:
         print(note if note.startswith(" ") else f"- {note}")
-    messages = sum(len(one.messages) for one in transcripts)
+    messages = sum(len(transcript.messages) for transcript in transcripts)
     print(f"- {len(transcripts):,} conversations, {messages:,} messages, {time.monotonic() - start:.0f} s")
     if options.json:
         ran = {"conversations": len(transcripts), "messages": messages, "versions": versions()}

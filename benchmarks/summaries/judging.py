@@ -53,9 +53,9 @@ class Moment:
     def __init__(
         self, summary: SummaryAnswer, covered: Sequence[dict[str, Any]], window: Sequence[dict[str, Any]]
     ) -> None:
-        told = summary_body(summary.text, [(fact.position, fact.value) for fact in summary.facts])
+        result = summary_body(summary.text, [(fact.position, fact.value) for fact in summary.facts])
         texts = [text_of(body) for body in window]
-        beside = [text for text in texts if told not in text]
+        beside = [text for text in texts if result not in text]
         if len(beside) == len(texts):
             raise ValueError("the window does not have the summary that is in force")
         self._covered = [(body, text_of(body)) for body in covered]
@@ -73,7 +73,7 @@ class Moment:
     def cause(self, value: str) -> Cause:
         """Why a value of the covered messages is not in the summary."""
         where = [body for body, text in self._covered if stands(value, text)]
-        if any(stands(value, found) for body in where for found in ledger_of_message(CODECS[FORMAT].parse(body))):
+        if any(stands(value, match) for body in where for match in ledger_of_message(CODECS[FORMAT].parse(body))):
             return "no room"
         return "not extracted" if any(body.get("role") == "tool" or calls_in(body) for body in where) else "only said"
 

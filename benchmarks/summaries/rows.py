@@ -35,15 +35,15 @@ class Lost:
         return _ratio(self.with_facts, self.alone)
 
     def add(self, other: Lost) -> None:
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for item in fields(self):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
     def as_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("with_ratio", "without_ratio", "alone_ratio"):
             ratio = getattr(self, name)
-            found[name] = None if ratio is None else round(ratio, 4)
-        return found
+            values[name] = None if ratio is None else round(ratio, 4)
+        return values
 
 
 @dataclass(slots=True)
@@ -74,17 +74,17 @@ class Row:
         return self.source_tokens - self.summary_tokens
 
     def add(self, other: Row) -> None:
-        for one in fields(self):
-            mine, its = getattr(self, one.name), getattr(other, one.name)
+        for item in fields(self):
+            mine, its = getattr(self, item.name), getattr(other, item.name)
             if isinstance(mine, Lost):
                 mine.add(its)
             else:
-                setattr(self, one.name, mine + its)
+                setattr(self, item.name, mine + its)
 
     def as_json(self) -> dict[str, Any]:
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        found |= {name: value.as_json() for name, value in found.items() if isinstance(value, Lost)}
-        return {**found, "saved_tokens": self.saved_tokens, "causes": dict(sorted(self.causes.items()))}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values |= {name: value.as_json() for name, value in values.items() if isinstance(value, Lost)}
+        return {**values, "saved_tokens": self.saved_tokens, "causes": dict(sorted(self.causes.items()))}
 
 
 def sum_of(rows: Iterable[Row]) -> Row:

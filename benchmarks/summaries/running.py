@@ -45,21 +45,21 @@ class Plan:
 
 def run(transcripts: Sequence[Transcript], plan: Plan, *, processes: int = 1, say: Callable[[str], None]) -> Rows:
     """The rows by source."""
-    found = Rows()
+    result = Rows()
     for done, (source, row) in enumerate(_all(transcripts, plan, processes), 1):
-        found.setdefault(source, Row()).add(row)
+        result.setdefault(source, Row()).add(row)
         say(f"{done} of {len(transcripts)} conversations")
-    return dict(sorted(found.items()))
+    return dict(sorted(result.items()))
 
 
 def _all(transcripts: Sequence[Transcript], plan: Plan, processes: int) -> Iterator[tuple[str, Row]]:
     # The longest first: none of them is left alone at the end.
-    ordered = sorted(transcripts, key=lambda one: -len(one.messages))
+    ordered = sorted(transcripts, key=lambda transcript: -len(transcript.messages))
     if processes <= 1:
-        yield from ((one.source, row_of(one, plan)) for one in ordered)
+        yield from ((item.source, row_of(item, plan)) for item in ordered)
         return
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        jobs = {pool.submit(row_of, one, plan): one.source for one in ordered}
+        jobs = {pool.submit(row_of, item, plan): item.source for item in ordered}
         for job in as_completed(jobs):
             yield jobs[job], job.result()
 
@@ -120,15 +120,15 @@ class _Run:
                 continue
             for metric in METRICS:
                 _count(getattr(row, metric), getattr(call, metric))
-            lost = {one.value for one in (*call.identifiers, *call.leaves) if one.lost_with_facts}
+            lost = {value.value for value in (*call.identifiers, *call.leaves) if value.lost_with_facts}
             row.causes.update(moment.cause(value) for value in lost)
 
 
 def _count(lost: Lost, taken: Sequence[Taken]) -> None:
     lost.needed += bool(taken)
-    lost.alone += any(not one.beside for one in taken)
-    lost.with_facts += any(one.lost_with_facts for one in taken)
-    lost.without_facts += any(one.lost_without_facts for one in taken)
+    lost.alone += any(not item.beside for item in taken)
+    lost.with_facts += any(item.lost_with_facts for item in taken)
+    lost.without_facts += any(item.lost_without_facts for item in taken)
 
 
 MESSAGES_OF_AN_APPEND = 25

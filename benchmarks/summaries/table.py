@@ -48,7 +48,8 @@ def tables(rows: Rows) -> Iterator[Table]:
         causes = [(cause, f"{count:,}") for cause, count in total.causes.most_common()]
         yield Table("Why values are lost with facts", ("cause", "values"), causes)
     limits = [
-        (one.what, percent(one.measured), percent(one.limit), "ok" if one.ok else "OVER") for one in limits_of(rows)
+        (item.what, percent(item.measured), percent(item.limit), "ok" if item.ok else "OVER")
+        for item in limits_of(rows)
     ]
     if limits:
         yield Table("Limits", ("what", "measured", "limit", ""), limits)
@@ -83,14 +84,14 @@ def as_json(rows: Rows, **described: Any) -> dict[str, Any]:
         **described,
         "rows": {source: row.as_json() for source, row in rows.items()},
         "total": sum_of(rows.values()).as_json(),
-        "limits": [{**asdict(one), "ok": one.ok} for one in limits_of(rows)],
+        "limits": [{**asdict(item), "ok": item.ok} for item in limits_of(rows)],
     }
 
 
 def _cells(source: str, row: Row) -> tuple[str, ...]:
     counts = (row.summarised, row.made, row.loops, row.messages, row.source_tokens, row.summary_tokens)
     saved = percent(row.saved_tokens / row.source_tokens if row.source_tokens else None)
-    lost = [cell for one in (row.identifiers, row.leaves, row.again) for cell in _lost(one)]
+    lost = [cell for value in (row.identifiers, row.leaves, row.again) for cell in _lost(value)]
     return (source, *(f"{count:,}" for count in counts), saved, f"{row.calls:,}", *lost)
 
 

@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
             print()
     for note in NOTES:
         print(f"- {note}")
-    messages = sum(len(one.messages) for one in transcripts)
+    messages = sum(len(transcript.messages) for transcript in transcripts)
     ran = {"conversations": len(transcripts), "messages": messages, "sample": options.sample, "versions": versions()}
     print(f"- {len(transcripts):,} conversations, {messages:,} messages, {time.monotonic() - start:.0f} s")
     if options.json:
@@ -84,10 +84,10 @@ def _budget(text: str) -> int | None:
 
 
 def _chosen(options: argparse.Namespace) -> list[Transcript]:
-    found = load_transcripts(options.paths, options.loader)
+    result = load_transcripts(options.paths, options.loader)
     if options.source:
-        found = [one for one in found if one.source in options.source]
-    return sample_of(found, options.sample) if options.sample else found
+        result = [item for item in result if item.source in options.source]
+    return sample_of(result, options.sample) if options.sample else result
 
 
 if __name__ == "__main__":

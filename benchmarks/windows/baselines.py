@@ -26,13 +26,13 @@ def baseline_of(name: str) -> Baseline | None:
     """The baseline of that name: one of `DEFAULTS`, or ``last-N`` with any N, ``+system`` or not. None: there is none."""
     if name in _BY_NAME:
         return _BY_NAME[name]
-    found = _NAMED.fullmatch(name)
-    if found is None:
+    match = _NAMED.fullmatch(name)
+    if match is None:
         return None
-    keeps_system = found["system"] is not None
-    if found["n"] == "tokens":
+    keeps_system = match["system"] is not None
+    if match["n"] == "tokens":
         return lambda history, upto, budget: last_tokens(history, upto, budget, keeps_system=keeps_system)
-    count = int(found["n"])
+    count = int(match["n"])
     return lambda history, upto, budget: last_messages(history, upto, count, keeps_system=keeps_system)
 
 

@@ -38,9 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for format in options.format:
         for policy in options.policy:
             for budget in options.budget:
-                ours, one = _sums(transcripts, format=format, policy=policy, budget=budget)
+                ours, result = _sums(transcripts, format=format, policy=policy, budget=budget)
                 if ours.calls:
-                    rows.append(_row(f"{format}, {policy}, {budget or 'default'}", ours, one))
+                    rows.append(_row(f"{format}, {policy}, {budget or 'default'}", ours, result))
     show(Table("Cost against the same calls without a cache", HEADS, [_cells(row) for row in rows]))
     print(
         f"- {len(transcripts):,} conversations; read 0.1, write 1.25, at least 1,024 tokens, found up to 20 blocks back."
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def spent_on(transcript: Transcript, **options: Any) -> tuple[Spent, Spent]:
     """Of a session's calls: with the breakpoints of its windows, and with one behind everything."""
-    ours, one = Provider(), Provider()
+    ours, result = Provider(), Provider()
     for count, message in enumerate(transcript.messages):
         if not count or message.get("role") != "assistant":
             continue
@@ -68,8 +68,8 @@ def spent_on(transcript: Transcript, **options: Any) -> tuple[Spent, Spent]:
             continue
         blocks = blocks_of(window)
         ours.call(blocks)
-        one.call(with_last_only(blocks))
-    return ours.spent, one.spent
+        result.call(with_last_only(blocks))
+    return ours.spent, result.spent
 
 
 def _sums(transcripts: Sequence[Transcript], **options: Any) -> tuple[Spent, Spent]:

@@ -14,8 +14,8 @@ MIN_TOKENS = 1_024
 
 def shared_messages(previous: Sequence[int], now: Sequence[int]) -> int:
     """How many messages two windows have in common from their beginning; equal numbers are equal bytes."""
-    for at, (one, other) in enumerate(zip(previous, now, strict=False)):
-        if one != other:
+    for at, (item, other) in enumerate(zip(previous, now, strict=False)):
+        if item != other:
             return at
     return min(len(previous), len(now))
 

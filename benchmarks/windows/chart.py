@@ -73,8 +73,8 @@ class _Box:
 
 def chart(rows: Rows) -> str:
     """The picture as SVG, for light and dark."""
-    found = {budget: _points(rows, budget) for budget in dict.fromkeys(cell.budget for cell in rows)}
-    panels = {budget: points for budget, points in found.items() if points}
+    values = {budget: _points(rows, budget) for budget in dict.fromkeys(cell.budget for cell in rows)}
+    panels = {budget: points for budget, points in values.items() if points}
     height = TOP + PANEL * len(panels) + BOTTOM
     sessions = max((row.sessions for row in totals(rows).values()), default=0)
     size = f'width="{WIDTH}" height="{height}"'
@@ -140,7 +140,10 @@ def _legend() -> Iterator[str]:
 
 def _panel(name: str, points: Sequence[Point], top: float) -> Iterator[str]:
     upper, lower = top + 30, top + PANEL - 48
-    x_step, y_step = _step(max(1.0, *(point.cost for point in points))), _step(max(0.05, *(one.lost for one in points)))
+    x_step, y_step = (
+        _step(max(1.0, *(point.cost for point in points))),
+        _step(max(0.05, *(point.lost for point in points))),
+    )
     x_most = _above(max(1.0, *(point.cost for point in points)), x_step)
     y_most = _above(max(0.05, *(point.lost for point in points)), y_step)
 
@@ -150,8 +153,8 @@ def _panel(name: str, points: Sequence[Point], top: float) -> Iterator[str]:
     def y_of(lost: float) -> float:
         return lower - (lower - upper) * lost / y_most
 
-    told = f'{escape(name)}<tspan class="m s" dx="10">tool calls that take a value from before and lost one</tspan>'
-    yield f'<text class="t b" x="24" y="{top + 12:g}">{told}</text>'
+    result = f'{escape(name)}<tspan class="m s" dx="10">tool calls that take a value from before and lost one</tspan>'
+    yield f'<text class="t b" x="24" y="{top + 12:g}">{result}</text>'
     for number in range(round(y_most / y_step) + 1):
         y = y_of(number * y_step)
         yield f'<line class="grid" x1="{LEFT}" y1="{y:.1f}" x2="{RIGHT}" y2="{y:.1f}"/>'
@@ -164,7 +167,7 @@ def _panel(name: str, points: Sequence[Point], top: float) -> Iterator[str]:
     yield _text(RIGHT, lower + 34, "cost against full history", "m s", "end")
     places = [(x_of(point.cost), y_of(point.lost)) for point in points]
     boxes = [_Box(x - 7, y - 7, x + 7, y + 7) for x, y in places]
-    for point, (x, y) in sorted(zip(points, places, strict=True), key=lambda one: one[1]):
+    for point, (x, y) in sorted(zip(points, places, strict=True), key=lambda item: item[1]):
         yield from _labelled(point, x, y, boxes, _Box(LEFT - 4, upper - 6, RIGHT + 6, lower + 2))
     for point, (x, y) in zip(points, places, strict=True):
         kind = ("own" if point.is_own else "base") + (" hollow" if point.is_refused else "")
@@ -199,7 +202,7 @@ def _step(most: float) -> float:
     """A round step of which at most six are needed."""
     least = most / 6
     power = 10.0 ** math.floor(math.log10(least))
-    return next(power * one for one in (1, 2, 2.5, 5, 10) if power * one >= least - 1e-12)
+    return next(power * value for value in (1, 2, 2.5, 5, 10) if power * value >= least - 1e-12)
 
 
 def _above(most: float, step: float) -> float:
@@ -211,12 +214,12 @@ def _percent(ratio: float) -> str:
 
 
 def _told(panels: dict[int | None, list[Point]]) -> str:
-    told = [
+    values = [
         f"{budget_text(budget)}: "
-        + ", ".join(f"{one.name} costs {one.cost:.0%} and loses {one.lost:.1%}" for one in points)
+        + ", ".join(f"{point.name} costs {point.cost:.0%} and loses {point.lost:.1%}" for point in points)
         for budget, points in panels.items()
     ]
-    return "Cost against full history, and share of tool calls that lost a value. " + "; ".join(told) + "."
+    return "Cost against full history, and share of tool calls that lost a value. " + "; ".join(values) + "."
 
 
 def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> str:

@@ -51,10 +51,10 @@ class Messages:
     def holds(self, number: int, value: str) -> bool:
         """Whether the value stands in the message."""
         key = (value, number)
-        found = self._standing.get(key)
-        if found is None:
-            found = self._standing[key] = stands(value, self.texts[number])
-        return found
+        result = self._standing.get(key)
+        if result is None:
+            result = self._standing[key] = stands(value, self.texts[number])
+        return result
 
     def hold(self, numbers: Sequence[int], value: str) -> bool:
         return any(self.holds(number, value) for number in reversed(numbers))
@@ -102,14 +102,14 @@ class History:
         """The texts that the user has given in the current loop before it was first answered."""
         if not upto:
             return []
-        found = list[str]()
+        result = list[str]()
         for at in range(self.loops.index(self.loops[upto - 1]), upto):
             body = self.bodies[at]
             if body.get("role") == "user":
-                found += [text for text in said(body) if text.strip()]
-            elif body.get("role") == "assistant" and found:
+                result += [text for text in said(body) if text.strip()]
+            elif body.get("role") == "assistant" and result:
                 break
-        return found
+        return result
 
 
 def sources_of(bodies: Sequence[Body]) -> list[Source]:
@@ -163,5 +163,7 @@ def calls_in(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def text_of(body: Mapping[str, Any]) -> str:
     """What a model reads of a message: content and arguments. Reasoning is not sent back by most providers."""
     arguments = [function.get("arguments") for function in calls_in(body)]
-    made = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in arguments]
+    made = [
+        argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False) for argument in arguments
+    ]
     return "\n".join([*said(body), *made])

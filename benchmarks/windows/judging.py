@@ -63,7 +63,7 @@ class Moment:
     def sent_of(self, number: int, window: Sequence[int]) -> int:
         """The tokens that a window sends of a tool result: of the last result in it, when that begins in the same way."""
         messages = self.history.messages
-        sent = [one for one in window if messages.bodies[one].get("role") == "tool"]
+        sent = [item for item in window if messages.bodies[item].get("role") == "tool"]
         if not sent or messages.texts[sent[-1]][:_SAME_CHARS] != messages.texts[number][:_SAME_CHARS]:
             return 0
         return min(messages.sizes[number], messages.sizes[sent[-1]])
@@ -109,7 +109,9 @@ class Moment:
             said=sum(1 for need, (_, leaves) in zip(self.needs, lost, strict=True) if need.said.intersection(leaves)),
             either=sum(1 for identifiers, leaves in lost if identifiers or leaves),
             short=sum(
-                1 for identifiers, leaves in lost if leaves and not identifiers and all(len(one) == 1 for one in leaves)
+                1
+                for identifiers, leaves in lost
+                if leaves and not identifiers and all(len(leave) == 1 for leave in leaves)
             ),
         )
 
@@ -124,13 +126,13 @@ class Moment:
         history, messages = self.history, self.history.messages
         spoken = [at for at in reversed(range(self.upto)) if history.bodies[at].get("role") in _SAYING]
         heard, head = range(self.upto - 1, -1, -1), history.head()
-        found = list[Need]()
+        result = list[Need]()
         for function in calls_in(history.bodies[self.upto]):
             arguments = function.get("arguments")
-            identifiers = [one for one in identifiers_of(arguments) if any(history.says(at, one) for at in spoken)]
-            leaves = [one for one in leaves_of(arguments) if messages.hold(self.full, one)]
+            identifiers = [item for item in identifiers_of(arguments) if any(history.says(at, item) for at in spoken)]
+            leaves = [item for item in leaves_of(arguments) if messages.hold(self.full, item)]
             said_leaves = [
-                one for one in leaves if messages.hold(head, one) or any(history.says(at, one) for at in heard)
+                leave for leave in leaves if messages.hold(head, leave) or any(history.says(at, leave) for at in heard)
             ]
-            found.append(Need(tuple(identifiers), tuple(leaves), frozenset(said_leaves)))
-        return found
+            result.append(Need(tuple(identifiers), tuple(leaves), frozenset(said_leaves)))
+        return result

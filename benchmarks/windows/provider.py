@@ -24,12 +24,12 @@ Block = tuple[bytes, bool]
 
 def blocks_of(window: WindowAnswer) -> list[Block]:
     """The request as a provider's cache sees it: tools, system text, blocks of messages."""
-    found = list[Block]()
+    result = list[Block]()
     for part, values in (("tools", window.tools), ("system", _listed(window.system))):
-        found += _marked((part, one) for one in values)
+        result += _marked((part, value) for value in values)
     for message in window.messages:
-        found += _marked((str(message["role"]), one) for one in _listed(message["content"]))
-    return found
+        result += _marked((str(message["role"]), item) for item in _listed(message["content"]))
+    return result
 
 
 def _listed(content: Any) -> list[Any]:
@@ -41,14 +41,14 @@ def _listed(content: Any) -> list[Any]:
 
 def _marked(values: Iterable[tuple[str, Any]]) -> Iterator[Block]:
     waiting: Block | None = None
-    for part, one in values:
-        if "cachePoint" in one:
+    for part, item in values:
+        if "cachePoint" in item:
             waiting = (waiting[0], True) if waiting is not None else None
             continue
         if waiting is not None:
             yield waiting
-        bare = {key: value for key, value in one.items() if key != "cache_control"}
-        waiting = (part.encode() + encode_json(bare), "cache_control" in one)
+        bare = {key: value for key, value in item.items() if key != "cache_control"}
+        waiting = (part.encode() + encode_json(bare), "cache_control" in item)
     if waiting is not None:
         yield waiting
 
@@ -90,13 +90,13 @@ class Provider:
             prefixes.append(sha256(prefixes[-1] + block).digest())
             sizes.append(sizes[-1] + _size(block))
         ends = [at for at, (_, is_marked) in enumerate(blocks, 1) if is_marked and sizes[at] >= MIN_TOKENS]
-        found = max((hit for end in ends for hit in [self._found(prefixes, end)]), default=0)
+        result = max((hit for end in ends for hit in [self._found(prefixes, end)]), default=0)
         last = ends[-1] if ends else 0
         spent = self.spent
         spent.calls += 1
         spent.plain += sizes[-1]
-        spent.read += sizes[found]
-        spent.cost += sizes[found] * READ + (sizes[last] - sizes[found]) * WRITE + sizes[-1] - sizes[last]
+        spent.read += sizes[result]
+        spent.cost += sizes[result] * READ + (sizes[last] - sizes[result]) * WRITE + sizes[-1] - sizes[last]
         spent.ideal += self._ideal([block for block, _ in blocks], sizes)
         self._written |= {prefixes[end] for end in ends}
 
@@ -106,7 +106,7 @@ class Provider:
 
     def _ideal(self, blocks: Sequence[bytes], sizes: Sequence[int]) -> float:
         pairs = enumerate(zip(blocks, self._previous, strict=False))
-        shared = next((at for at, (one, other) in pairs if one != other), min(len(blocks), len(self._previous)))
+        shared = next((at for at, (item, other) in pairs if item != other), min(len(blocks), len(self._previous)))
         self._previous = blocks
         read = sizes[shared] if sizes[shared] >= MIN_TOKENS else 0
         return read * READ + (sizes[-1] - read) * (WRITE if sizes[-1] >= MIN_TOKENS else 1.0)

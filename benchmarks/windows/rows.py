@@ -56,8 +56,8 @@ class Row:
     build_ms: list[float] = field(default_factory=list)
 
     def add(self, other: Row) -> None:
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for item in fields(self):
+            setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
     @property
     def token_ratio(self) -> float | None:
@@ -112,7 +112,7 @@ class Row:
         return sorted(self.build_ms)[int(0.95 * (len(self.build_ms) - 1))] if self.build_ms else None
 
     def as_json(self) -> dict[str, Any]:
-        found = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "build_ms"}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "build_ms"}
         ratios = (
             "token",
             "cost",
@@ -125,9 +125,9 @@ class Row:
             "large",
             "use",
         )
-        found |= {f"{name}_ratio": getattr(self, f"{name}_ratio") for name in ratios}
-        found |= {"build_median_ms": self.median_ms, "build_p95_ms": self.p95_ms}
-        return {name: round(value, 4) if isinstance(value, float) else value for name, value in found.items()}
+        values |= {f"{name}_ratio": getattr(self, f"{name}_ratio") for name in ratios}
+        values |= {"build_median_ms": self.median_ms, "build_p95_ms": self.p95_ms}
+        return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
 
 
 def sum_of(rows: Iterable[Row]) -> Row:

@@ -37,25 +37,27 @@ class Plan:
 
 def run(transcripts: Sequence[Transcript], plan: Plan, *, processes: int = 1, say: Callable[[str], None]) -> Rows:
     """The rows by source, policy and budget."""
-    found = Rows()
+    result = Rows()
     for done, rows in enumerate(_all(transcripts, plan, processes), 1):
         for cell, row in rows.items():
-            found.setdefault(cell, Row()).add(row)
+            result.setdefault(cell, Row()).add(row)
         say(f"{done} of {len(transcripts)} conversations")
     order = {name: at for at, name in enumerate(plan.policies)}
     return dict(
-        sorted(found.items(), key=lambda one: (one[0].source, plan.budgets.index(one[0].budget), order[one[0].policy]))
+        sorted(
+            result.items(), key=lambda item: (item[0].source, plan.budgets.index(item[0].budget), order[item[0].policy])
+        )
     )
 
 
 def _all(transcripts: Sequence[Transcript], plan: Plan, processes: int) -> Iterator[Rows]:
     # The longest first: none of them is left alone at the end.
-    ordered = sorted(transcripts, key=lambda one: -len(one.messages))
+    ordered = sorted(transcripts, key=lambda transcript: -len(transcript.messages))
     if processes <= 1:
-        yield from (rows_of(one, plan) for one in ordered)
+        yield from (rows_of(item, plan) for item in ordered)
         return
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for job in as_completed([pool.submit(rows_of, one, plan) for one in ordered]):
+        for job in as_completed([pool.submit(rows_of, item, plan) for item in ordered]):
             yield job.result()
 
 

@@ -55,9 +55,9 @@ def tables(rows: Rows, *, by_source: bool = True) -> Iterator[Table]:
     if by_source and len(sources) > 1:
         for source in sources:
             for budget in budgets:
-                found = {cell.policy: row for cell, row in rows.items() if cell[::2] == (source, budget)}
-                if found and any(row.calls for row in found.values()):
-                    yield _table(source, budget, found)
+                values = {cell.policy: row for cell, row in rows.items() if cell[::2] == (source, budget)}
+                if values and any(row.calls for row in values.values()):
+                    yield _table(source, budget, values)
     everything = totals(rows)
     for budget in budgets:
         title = f"all {len(sources)} sources" if len(sources) > 1 else sources[0]
@@ -66,7 +66,7 @@ def tables(rows: Rows, *, by_source: bool = True) -> Iterator[Table]:
     yield from _breaks(everything)
     limits = limits_of(rows)
     if limits:
-        yield Table("Limits", ("what", "measured", "limit", ""), [_limit_cells(one) for one in limits])
+        yield Table("Limits", ("what", "measured", "limit", ""), [_limit_cells(limit) for limit in limits])
 
 
 def as_json(rows: Rows, **described: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def as_json(rows: Rows, **described: Any) -> dict[str, Any]:
         "totals": [
             {"policy": policy, "budget": budget, **row.as_json()} for (policy, budget), row in totals(rows).items()
         ],
-        "limits": [{**asdict(one), "ok": one.ok} for one in limits_of(rows)],
+        "limits": [{**asdict(item), "ok": item.ok} for item in limits_of(rows)],
     }
 
 

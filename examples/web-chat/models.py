@@ -53,8 +53,8 @@ def model_of_environment() -> Model:
 
 
 def scripted(window: WindowAnswer) -> Iterator[dict[str, Any]]:
-    said = [one for one in window.messages if one["role"] != "system"]
-    line = LINES[sum(one["role"] == "assistant" for one in said) % len(LINES)]
+    said = [message for message in window.messages if message["role"] != "system"]
+    line = LINES[sum(item["role"] == "assistant" for item in said) % len(LINES)]
     pause_seconds = float(os.environ.get("WEB_CHAT_PAUSE_SECONDS", "0.06"))
     for word in re.findall(r"\s*\S+", line.format(text=said[-1]["content"], count=len(said))):
         yield {"choices": [{"index": 0, "delta": {"content": word}}]}

@@ -91,8 +91,13 @@ class Chat:
         if not self._log.sessions.exists(session_id):
             return []
         return [
-            {"position": one.position, "role": one.body["role"], "text": one.body["content"], "status": one.status}
-            for one in self._log.sessions.get(session_id).messages()
+            {
+                "position": message.position,
+                "role": message.body["role"],
+                "text": message.body["content"],
+                "status": message.status,
+            }
+            for message in self._log.sessions.get(session_id).messages()
         ]
 
     def _streamed(self, session: Session) -> Answer:
@@ -127,17 +132,17 @@ class Chat:
 
 def _visitor(environ: dict[str, Any], *, is_new: bool) -> tuple[str, list[tuple[str, str]]]:
     """The session's id, and the headers that give it back: of ``X-Session-ID``, else of the cookie, else a new one."""
-    given = environ.get("HTTP_X_SESSION_ID")
-    if given is not None and not SESSION_ID.fullmatch(given):
+    value = environ.get("HTTP_X_SESSION_ID")
+    if value is not None and not SESSION_ID.fullmatch(value):
         raise RefusedError("400 Bad Request", f"{HEADER} is 22 to 64 of A-Z a-z 0-9 _ -, and begins with none of _ -")
     try:
         cookie = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(COOKIE)
     except CookieError:
         cookie = None
     known = cookie.value if cookie is not None and SESSION_ID.fullmatch(cookie.value) else None
-    session_id = f"c{secrets.token_urlsafe(24)}" if is_new else given or known or f"c{secrets.token_urlsafe(24)}"
+    session_id = f"c{secrets.token_urlsafe(24)}" if is_new else value or known or f"c{secrets.token_urlsafe(24)}"
     headers = [(HEADER, session_id)]
-    if given is None and session_id != known:
+    if value is None and session_id != known:
         headers.append(("Set-Cookie", f"{COOKIE}={session_id}; Path=/; HttpOnly; SameSite=Strict; Max-Age=31536000"))
     return session_id, headers
 
@@ -186,13 +191,13 @@ def main() -> None:
     options.add_argument("--port", type=int, default=8000, help="0: any that is free (8000)")
     options.add_argument("--log", default="sqlite:///web-chat.db", help="any address that Turnlog.open takes")
     options.add_argument("--allow-host", action="append", default=[], help="a name it is reached by behind a proxy")
-    given = options.parse_args()
+    arguments = options.parse_args()
 
-    with Turnlog.open(given.log) as log:
-        chat = Chat(log, model_of_environment(), given.allow_host)
+    with Turnlog.open(arguments.log) as log:
+        chat = Chat(log, model_of_environment(), arguments.allow_host)
         # A stream has a thread for as long as it lasts. The lookahead sees that a visitor has gone.
         server = create_server(
-            chat, host="127.0.0.1", port=given.port, threads=32, channel_request_lookahead=1, ident="web-chat"
+            chat, host="127.0.0.1", port=arguments.port, threads=32, channel_request_lookahead=1, ident="web-chat"
         )
 
         def end(number: int, frame: object) -> None:

@@ -73,9 +73,9 @@ def converse(message: Mapping[str, Any], cut: Cut, *, finish: str = "end_turn") 
             yield {"contentBlockStart": {"start": {"toolUse": start}, "contentBlockIndex": index}}
             yield from (delta({"toolUse": {"input": part}}) for part in cut(json.dumps(block["toolUse"]["input"])))
         else:
-            told = block["reasoningContent"]["reasoningText"]
-            yield from (delta({"reasoningContent": {"text": text}}) for text in cut(told["text"]))
-            yield delta({"reasoningContent": {"signature": told["signature"]}})
+            result = block["reasoningContent"]["reasoningText"]
+            yield from (delta({"reasoningContent": {"text": text}}) for text in cut(result["text"]))
+            yield delta({"reasoningContent": {"signature": result["signature"]}})
         yield {"contentBlockStop": {"contentBlockIndex": index}}
     yield {"messageStop": {"stopReason": finish}}
     usage = {"inputTokens": 5, "cacheReadInputTokens": 6, "outputTokens": 7, "totalTokens": 18}

@@ -74,10 +74,10 @@ class Script:
 
     def __call__(self, window: WindowAnswer) -> Any:
         self.windows.append(window)
-        found = self._said.pop(0)
-        if isinstance(found, BaseException):
-            raise found
-        return found() if isinstance(found, Callable) else found  # type: ignore[arg-type]
+        item = self._said.pop(0)
+        if isinstance(item, BaseException):
+            raise item
+        return item() if isinstance(item, Callable) else item  # type: ignore[arg-type]
 
 
 def _text(arguments: Any) -> str:

@@ -33,10 +33,10 @@ CHAT = st.builds(
     TEXTS,
     st.lists(
         st.builds(
-            lambda call_id, name, given: {
+            lambda call_id, name, item: {
                 "id": call_id,
                 "type": "function",
-                "function": {"name": name, "arguments": json.dumps(given)},
+                "function": {"name": name, "arguments": json.dumps(item)},
             },
             IDS,
             NAMES,
@@ -155,16 +155,16 @@ def test_it_says_what_the_library_of_openai_says(data: st.DataObject) -> None:
         said.add(as_mapping(chunk))
     (message,) = said.messages
     assert by_helper.messages == [message]
-    told = library.current_completion_snapshot.choices[0].message
-    assert message["content"] == (told.content or (None if told.tool_calls else ""))
-    calls = [call.model_dump(include={"id", "type", "function"}) for call in told.tool_calls or []]
+    result = library.current_completion_snapshot.choices[0].message
+    assert message["content"] == (result.content or (None if result.tool_calls else ""))
+    calls = [call.model_dump(include={"id", "type", "function"}) for call in result.tool_calls or []]
     for call in calls:
         call["function"].pop("parsed_arguments", None)
     assert message.get("tool_calls", []) == calls
 
 
 def deltas(*many: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"choices": [{"index": 0, "delta": {"tool_calls": [one]}}]} for one in many]
+    return [{"choices": [{"index": 0, "delta": {"tool_calls": [item]}}]} for item in many]
 
 
 CALLS = [

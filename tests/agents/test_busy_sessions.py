@@ -27,7 +27,7 @@ def session(request: pytest.FixtureRequest, harness: Harness) -> Session:
 
 def said(session: Session) -> list[str]:
     """Each message's role, with its text if it has one, in the order of the log."""
-    return [f"{one.body['role']} {one.body.get('content') or ''}".strip() for one in session.messages()]
+    return [f"{message.body['role']} {message.body.get('content') or ''}".strip() for message in session.messages()]
 
 
 def meanwhile(session: Session, on_busy: Any, text: str, outcomes: list[Any]) -> Callable[[], None]:
@@ -117,7 +117,7 @@ def test_a_message_that_waits_keeps_the_format_that_it_was_sent_in(session: Sess
 
     run = Moments("tool", send, FIND, says("A."), says("B."))
     assert session.run(run.model, {"find": run.find}, on_busy="enqueue").send("A?").text == "B."
-    assert [one.format for one in session.messages() if one.body == body] == ["anthropic"]
+    assert [message.format for message in session.messages() if message.body == body] == ["anthropic"]
 
 
 def test_a_message_for_a_run_that_ends_meanwhile_begins_a_run(
@@ -268,7 +268,7 @@ def test_d1_ended_at_any_request_no_effect_is_repeated(harness: Harness, when: s
         before, status = harness.faults.calls, ""
         for _ in range(5):
             try:
-                roles = [one.body["role"] for one in session.messages()]
+                roles = [message.body["role"] for message in session.messages()]
                 run = session.run(Script(*script[roles.count("assistant") :]), tools, on_busy="reject")
                 status = (run.resume() if roles else run.send("Pay")).status
                 break
@@ -279,7 +279,13 @@ def test_d1_ended_at_any_request_no_effect_is_repeated(harness: Harness, when: s
         requests = max(requests, harness.faults.calls - before if at == 1 else 0)
         harness.faults.clear()
         assert status in ("final", "idle"), (at, status)
-        assert [one.body["role"] for one in session.messages()] == ["user", "assistant", "tool", "tool", "assistant"]
+        assert [message.body["role"] for message in session.messages()] == [
+            "user",
+            "assistant",
+            "tool",
+            "tool",
+            "assistant",
+        ]
         assert sorted(key.split(".")[1] for key in service.paid) == ["0", "1"], at
         at += step
 

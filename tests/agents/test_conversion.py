@@ -25,8 +25,8 @@ def without_told(state: dict[str, Any]) -> dict[str, Any]:
         for name, value in state.get("metadata", {}).items()
         if name not in ("snapshot_id", "history_id", "validation_errors")
     }
-    found = {name: value for name, value in state.items() if name != "metadata"}
-    return found | ({"metadata": metadata} if metadata else {})
+    values = {name: value for name, value in state.items() if name != "metadata"}
+    return values | ({"metadata": metadata} if metadata else {})
 
 
 def test_a_state_comes_back_as_it_went_in(harness: Any) -> None:
@@ -50,8 +50,8 @@ def test_one_call_validates_names_the_state_it_saved_and_is_in_the_history(harne
     session = session_of(log)
     session.append({"role": "user", "content": "before"})
     saved = save_graph_state(session, graph_state())
-    told = saved.state["metadata"]
-    assert told == {"snapshot_id": saved.snapshot_id, "history_id": saved.history_id, "validation_errors": []}
+    result = saved.state["metadata"]
+    assert result == {"snapshot_id": saved.snapshot_id, "history_id": saved.history_id, "validation_errors": []}
     snapshot = session.snapshot("pre_execution")
     assert (snapshot.snapshot_id, snapshot.kind, snapshot.agent_id) == (saved.snapshot_id, "ref", "main")
     assert snapshot.content.message_count == 4 and snapshot.content.state["agents"]["main"]["iteration"] == 2
@@ -94,9 +94,9 @@ def test_a_problem_is_told_and_stops_nothing(change: dict[str, Any], code: str, 
     with Turnlog.open("memory://") as log:
         session = session_of(log)
         saved = save_graph_state(session, graph_state(**change, errors=["an older one"]))
-        assert (code, pointer) in [(one.code, one.pointer) for one in saved.problems]
-        told = saved.state["metadata"]["validation_errors"]
-        assert saved.state["errors"][0] == "an older one" and saved.state["errors"][1]["errors"] == told != []
+        assert (code, pointer) in [(problem.code, problem.pointer) for problem in saved.problems]
+        result = saved.state["metadata"]["validation_errors"]
+        assert saved.state["errors"][0] == "an older one" and saved.state["errors"][1]["errors"] == result != []
         again = save_graph_state(session, saved.state)
         assert again.state["errors"] == saved.state["errors"], "each problem once"
         loaded = load_graph_state(session, handlers=saved.handlers)
@@ -108,9 +108,9 @@ def test_a_problem_is_told_and_stops_nothing(change: dict[str, Any], code: str, 
         entry = next(session.history(action="state_conversion"))
         assert entry.diff is None
         saving, *_ = [
-            one for one in session.history(action="state_conversion") if one.metadata["direction"] == "to_session"
+            item for item in session.history(action="state_conversion") if item.metadata["direction"] == "to_session"
         ]
-        assert saving.metadata["type"] == "validation_failed" and saving.metadata["errors"] == told
+        assert saving.metadata["type"] == "validation_failed" and saving.metadata["errors"] == result
         assert saving.metadata["timestamp"]
 
 
@@ -157,7 +157,7 @@ def test_a_compressed_list_that_shares_nothing_with_the_log_is_not_appended_and_
     save_graph_state(session, {"messages": messages(4)})
     short = [{"role": "system", "content": "Summary of all"}]
     saved = save_graph_state(session, {"messages": short, "compression_applied": True})
-    assert [one.code for one in saved.problems] == ["messages_not_aligned"]
+    assert [problem.code for problem in saved.problems] == ["messages_not_aligned"]
     assert bodies(session) == messages(4) and load_graph_state(session).state["messages"] == short
 
 
@@ -302,14 +302,14 @@ def test_what_a_strict_session_refuses_is_a_problem_and_the_rest_is_kept(log: Tu
     session = log.sessions.create("s", strict=True)
     orphan = [{"role": "tool", "tool_call_id": "c9", "content": "?"}]
     saved = save_graph_state(session, {"messages": orphan, "iteration": 3})
-    assert "disorder" in [one.code for one in saved.problems] and bodies(session) == []
+    assert "disorder" in [problem.code for problem in saved.problems] and bodies(session) == []
     assert session.agent("main").state["iteration"] == 3
 
 
 def test_a_state_that_the_session_refuses_is_a_problem_and_the_messages_are_kept(log: Turnlog) -> None:
     session = session_of(log)
     saved = save_graph_state(session, {"messages": messages(2), "dump": "x" * (6 * 1024 * 1024)})
-    assert [one.code for one in saved.problems] == ["too_large"]
+    assert [problem.code for problem in saved.problems] == ["too_large"]
     assert saved.state["metadata"]["validation_errors"] and bodies(session) == messages(2)
 
 

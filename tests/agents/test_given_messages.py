@@ -50,21 +50,21 @@ def test_each_object_is_tried(objects: Any) -> None:
 @pytest.mark.every_engine
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_library_returns_is_appended(harness: Harness, objects: Any, name: str) -> None:
-    given, bodies = objects.GIVEN[name]
+    result, bodies = objects.GIVEN[name]
     session = harness.log().sessions.create("s")
-    session.append(*given)
+    session.append(*result)
     assert [message.body for message in session.messages()] == bodies
     assert session.context().messages or session.context().open_calls
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_window_and_a_count_take_what_an_append_takes(harness: Harness, objects: Any, name: str) -> None:
-    given, _ = objects.GIVEN[name]
+    result, _ = objects.GIVEN[name]
     session = harness.log().sessions.create("s")
-    appended = session.append(*given)
-    windows = [build_window(given, format="anthropic"), harness.log().build_window(given, format="anthropic")]
+    appended = session.append(*result)
+    windows = [build_window(result, format="anthropic"), harness.log().build_window(result, format="anthropic")]
     assert [window.messages for window in windows] == [session.context(format="anthropic").messages] * 2
-    assert count_tokens(given) == sum(message.tokens for message in session.messages()) and appended.first == 2
+    assert count_tokens(result) == sum(message.tokens for message in session.messages()) and appended.first == 2
 
 
 def test_an_answer_brings_its_token_counts_and_a_caller_s_win(harness: Harness, objects: Any) -> None:
@@ -126,7 +126,7 @@ def test_bytes_are_refused_with_their_place(harness: Harness) -> None:
     image = {"image": {"format": "png", "source": {"bytes": b"x"}}}
     with pytest.raises(MalformedError, match=r"bytes is not JSON.*base64") as caught:
         session.append({"role": "user", "content": "hi"}, {"role": "user", "content": [{"text": "look"}, image]})
-    assert [one.pointer for one in caught.value.problems] == ["/messages/1/content/1/image/source/bytes"]
+    assert [problem.pointer for problem in caught.value.problems] == ["/messages/1/content/1/image/source/bytes"]
     assert session.info().messages == 0
 
 

@@ -32,9 +32,9 @@ def test_a_graph_with_a_tool_and_a_memory_is_in_the_log_once(log: Turnlog, graph
     config = {"configurable": {"thread_id": "t"}}
     state: Any = None
     for at, question in enumerate(("Where is SKU-1?", "And SKU-2?")):
-        given = {"messages": [{"role": "user", "content": question}], "iteration": at}
-        state = asyncio.run(graph.ainvoke(given, config)) if is_async else graph.invoke(given, config)
-    assert [one["role"] for one in bodies(session)] == ["user", "assistant", "tool", "assistant"] * 2
+        values = {"messages": [{"role": "user", "content": question}], "iteration": at}
+        state = asyncio.run(graph.ainvoke(values, config)) if is_async else graph.invoke(values, config)
+    assert [body["role"] for body in bodies(session)] == ["user", "assistant", "tool", "assistant"] * 2
     assert [loop.reply for loop in session.loops()] == ["It is in aisle 4.", "It is in aisle 4."]
     assert load_graph_state(session).state["messages"] == state["messages"]
     assert state["metadata"]["snapshot_id"] and state["metadata"]["validation_errors"] == []
@@ -45,12 +45,12 @@ def test_a_graph_with_a_tool_and_a_memory_is_in_the_log_once(log: Turnlog, graph
 
 
 def test_message_objects_come_back_equal(log: Turnlog, graphs: Any) -> None:
-    session, given = session_of(log), graphs.every_kind()
+    session, result = session_of(log), graphs.every_kind()
     for _ in range(2):
-        save_graph_state(session, {"messages": given, "handler": print})
+        save_graph_state(session, {"messages": result, "handler": print})
     back = load_graph_state(session).state["messages"]
-    assert back == given and [type(one) for one in back] == [type(one) for one in given]
-    assert len(bodies(session)) == len(given)
+    assert back == result and [type(item) for item in back] == [type(item) for item in result]
+    assert len(bodies(session)) == len(result)
 
 
 def test_a_graph_that_removes_messages_and_summarises_keeps_the_log_whole(log: Turnlog, graphs: Any) -> None:
@@ -59,7 +59,7 @@ def test_a_graph_that_removes_messages_and_summarises_keeps_the_log_whole(log: T
     config = {"configurable": {"thread_id": "t"}}
     for at in range(4):
         state = graph.invoke({"messages": [{"role": "user", "content": f"question {at}"}]}, config)
-    said = [one["content"] for one in bodies(session) if one["role"] != "system"]
+    said = [body["content"] for body in bodies(session) if body["role"] != "system"]
     assert said == [text for at in range(4) for text in (f"question {at}", f"reply to question {at}")]
     assert len(state["messages"]) < len(said)
 
@@ -67,14 +67,14 @@ def test_a_graph_that_removes_messages_and_summarises_keeps_the_log_whole(log: T
 def test_nodes_side_by_side_lose_and_double_nothing(log: Turnlog, graphs: Any) -> None:
     session = session_of(log)
     graphs.parallel(session).invoke({"messages": [{"role": "user", "content": "all of you"}]})
-    said = [one["content"] for one in bodies(session)]
+    said = [body["content"] for body in bodies(session)]
     assert said[0] == "all of you" and sorted(said[1:]) == ["branch 0", "branch 1", "branch 2", "together"]
 
 
 def test_shorthand_messages_of_nodes_are_in_the_log_once(log: Turnlog, graphs: Any) -> None:
     session = session_of(log)
     state = graphs.shorthand(session).invoke({"messages": "hello"})
-    assert [one.content for one in state["messages"]] == ["hello", "one", "and?", "two"]
-    assert [one["content"] for one in bodies(session)] == ["hello", "one", "and?", "two"]
+    assert [message.content for message in state["messages"]] == ["hello", "one", "and?", "two"]
+    assert [body["content"] for body in bodies(session)] == ["hello", "one", "and?", "two"]
     save_graph_state(session, state)
     assert len(bodies(session)) == 4

@@ -212,7 +212,7 @@ def test_a_parent_that_goes_on_takes_its_agents_with_it(
         child = harness.log().sessions.get(f"s/{ref}/second")
         metadata = child.info().metadata
         assert metadata is not None and metadata["parent"] == {"session_id": "s", "ref": ref}
-        assert [one.body["role"] for one in child.messages()][-4:] == ["user", "assistant", "tool", "assistant"]
+        assert [message.body["role"] for message in child.messages()][-4:] == ["user", "assistant", "tool", "assistant"]
 
 
 @pytest.mark.parametrize("place", ["session", "child"])
@@ -229,7 +229,7 @@ def test_tokens_and_cost_of_agents_are_summed_up_to_the_caller(harness: Harness,
     assert outcome.usage == {"input_tokens": 20, "output_tokens": 10, "cost": 0.5}
     if place == "child":
         own = harness.log().sessions.get(f"s/{next(session.loops()).tool_calls[0].ref}/sub")
-        assert [one.body["content"] for one in own.messages()] == ["what is X?", "42"], "it begins empty"
+        assert [message.body["content"] for message in own.messages()] == ["what is X?", "42"], "it begins empty"
     assert session.agent().state["usage"] == outcome.usage, "another process knows it"
 
 

@@ -72,12 +72,14 @@ def test_what_a_node_is_given_and_what_it_says_is_in_the_log_once(log: Turnlog, 
     assert answer["metadata"]["history_id"] == entries[0].history_id and len(entries) == 2
     assert answer["metadata"]["snapshot_id"] == session.snapshot("pre_execution").snapshot_id
     before = session.snapshot("pre_execution").content
-    assert [one.body for one in before.messages] == state["full_messages"], "a restore has what the node was given"
+    assert [message.body for message in before.messages] == state["full_messages"], (
+        "a restore has what the node was given"
+    )
     assert before.state["agents"]["main"]["iteration"] == 2
     assert len(session.snapshot("post_execution").content.messages) == 4
     back = load_graph_state(session).state
     assert (back["iteration"], back["finish_reason"], back["messages"][-1]) == (3, "stop", REPLY)
-    again = run(lambda given: None, {**state, "messages": back["messages"], "full_messages": back["messages"]}, session)
+    again = run(lambda item: None, {**state, "messages": back["messages"], "full_messages": back["messages"]}, session)
     assert set(again) == {"metadata"} and len(bodies(session)) == 4
 
 
@@ -88,40 +90,40 @@ def test_a_result_of_a_call_that_an_earlier_message_made_is_no_problem(log: Turn
         "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
     }
     result = {"role": "tool", "tool_call_id": "c1", "content": "aisle 4"}
-    assert "errors" not in run(lambda given: {"messages": [result]}, state, session)
+    assert "errors" not in run(lambda item: {"messages": [result]}, state, session)
     orphan = {"role": "tool", "tool_call_id": "c9", "content": "?"}
-    answer = run(lambda given: {"messages": [orphan]}, {"messages": [*state["messages"], result]}, session)
+    answer = run(lambda item: {"messages": [orphan]}, {"messages": [*state["messages"], result]}, session)
     (failure,) = answer["errors"]
     assert (failure["type"], datetime.fromisoformat(failure["timestamp"]).tzinfo) == ("validation_failed", UTC)
     problem = {"type": "result_without_call", "path": "/messages/3", "message": "a result without a call"}
     assert failure["errors"] == [problem] == answer["metadata"]["validation_errors"]
     assert bodies(session) == [*state["messages"], result, orphan]
     again = {"messages": [*state["messages"], result, orphan], "errors": answer["errors"]}
-    assert "errors" not in run(lambda given: None, again, session), "a problem is listed once, also by later nodes"
+    assert "errors" not in run(lambda item: None, again, session), "a problem is listed once, also by later nodes"
 
 
 @EITHER
 def test_problems_of_what_came_in_and_of_what_went_out_are_in_the_answer(log: Turnlog, run: Any) -> None:
     session = session_of(log)
     state = {"messages": messages(1), "iteration": 11, "max_iterations": 10, "errors": ["older"]}
-    answer = run(lambda given: {"context": 7}, state, session)
-    told = [one["type"] for one in answer["metadata"]["validation_errors"]]
-    assert told == ["iteration_above_maximum", "wrong_type"]
-    assert answer["errors"][0] == "older" and problem_types(answer["errors"][1:]) == told
-    added = run(lambda given: {"context": 7}, state, session, reducers={"errors": operator.add})
-    assert problem_types(added["errors"]) == told, "a graph that adds them up gets the new ones"
+    answer = run(lambda item: {"context": 7}, state, session)
+    values = [validation_error["type"] for validation_error in answer["metadata"]["validation_errors"]]
+    assert values == ["iteration_above_maximum", "wrong_type"]
+    assert answer["errors"][0] == "older" and problem_types(answer["errors"][1:]) == values
+    added = run(lambda item: {"context": 7}, state, session, reducers={"errors": operator.add})
+    assert problem_types(added["errors"]) == values, "a graph that adds them up gets the new ones"
 
 
 @EITHER
 def test_a_node_that_compresses_keeps_the_log_whole(log: Turnlog, run: Any) -> None:
     session, full = session_of(log), messages(30)
     short = [{"role": "system", "content": "Summary"}, *full[-3:]]
-    given = {"messages": full, "compression_applied": False}
+    values = {"messages": full, "compression_applied": False}
     answer = run(
-        lambda state: {"messages": short, "compression_applied": True, "conversation_summary": "S"}, given, session
+        lambda state: {"messages": short, "compression_applied": True, "conversation_summary": "S"}, values, session
     )
     assert bodies(session) == full
-    state = {**given, **answer}
+    state = {**values, **answer}
     answer = run(lambda state: {"messages": [*state["messages"], REPLY]}, state, session)
     assert bodies(session) == [*full, REPLY]
     assert load_graph_state(session).state["messages"] == [*short, REPLY]
@@ -153,7 +155,7 @@ def test_thirty_nodes_leave_ten_snapshots_each_with_its_input_and_those_of_other
     session, state = session_of(log), {"messages": messages(1), "iteration": 0}
     session.create_snapshot("pre_execution", agent_id="main", pinned=True)
     session.create_snapshot("mine")
-    node = with_state(lambda given: {"messages": [REPLY]}, session, snapshot_after="post_execution")
+    node = with_state(lambda item: {"messages": [REPLY]}, session, snapshot_after="post_execution")
     for number in range(30):
         state = {"messages": [*state["messages"], {"role": "user", "content": f"{number}?"}], "iteration": number}
         answer = node(state)
@@ -171,16 +173,20 @@ def test_shorthand_messages_are_kept(log: Turnlog, run: Any) -> None:
     """As LangGraph takes them: a text is the user's, a pair is a role and a text."""
     session, said = session_of(log), ["hello", ("ai", "hi"), ["human", "?"]]
     whole = [("user", "hello"), ("assistant", "hi"), ("user", "?"), ("assistant", "!")]
-    answer = run(lambda given: {"messages": ("ai", "!")}, {"messages": said}, session)
+    answer = run(lambda item: {"messages": ("ai", "!")}, {"messages": said}, session)
     assert answer["messages"] == ("ai", "!") and "errors" not in answer
     assert bodies(session) == [{"role": role, "content": text} for role, text in whole]
     assert load_graph_state(session).state["messages"] == bodies(session)
-    run(lambda given: {"messages": ["and", ("ai", "so on")]}, {"messages": [*said, ("ai", "!")]}, session)
-    assert [one["content"] for one in bodies(session)] == ["hello", "hi", "?", "!", "and", "so on"]
+    run(lambda item: {"messages": ["and", ("ai", "so on")]}, {"messages": [*said, ("ai", "!")]}, session)
+    assert [body["content"] for body in bodies(session)] == ["hello", "hi", "?", "!", "and", "so on"]
     short = {"messages": [("system", "Summary"), ("ai", "so on"), "new"], "compression_applied": True}
     save_graph_state(session, short)
     assert bodies(session)[-1] == {"role": "user", "content": "new"} and len(bodies(session)) == 7
-    assert [one["content"] for one in load_graph_state(session).state["messages"]] == ["Summary", "so on", "new"]
+    assert [message["content"] for message in load_graph_state(session).state["messages"]] == [
+        "Summary",
+        "so on",
+        "new",
+    ]
 
 
 class WithToDict:
@@ -196,7 +202,7 @@ class WithToDict:
 @EITHER
 def test_a_state_may_be_an_object_with_to_dict_and_others_are_refused(log: Turnlog, run: Any) -> None:
     session = session_of(log)
-    run(lambda given: {"messages": [REPLY]}, WithToDict(messages=messages(1), iteration=2), session)
+    run(lambda item: {"messages": [REPLY]}, WithToDict(messages=messages(1), iteration=2), session)
     assert bodies(session) == [*messages(1), REPLY] and session.agent("main").state["iteration"] == 2
     for wrong in (7, object(), "text", [1], WithToDict, None):
         for use in (validate_graph_state, lambda state: save_graph_state(session, state)):
@@ -208,15 +214,15 @@ def test_a_state_may_be_an_object_with_to_dict_and_others_are_refused(log: Turnl
 
 def test_a_state_is_validated_without_a_session() -> None:
     state = graph_state(iteration=11, full_messages=[], messages=[("ai", "hi"), 7, {"content": "x"}], dump={1})
-    given = copy.deepcopy(state)
+    result = copy.deepcopy(state)
     problems = validate_graph_state(state)
-    assert [(one["type"], one["path"]) for one in problems] == [
+    assert [(problem["type"], problem["path"]) for problem in problems] == [
         ("wrong_type", "/messages/1"),
         ("invalid_message", "/messages/2"),
         ("iteration_above_maximum", "/iteration"),
         ("not_stored", "/dump"),
     ]
-    assert all(set(one) == {"type", "path", "message"} for one in problems) and state == given
+    assert all(set(problem) == {"type", "path", "message"} for problem in problems) and state == result
     assert validate_graph_state(graph_state()) == []
 
 
@@ -259,9 +265,9 @@ def test_states_may_be_dataclasses_or_models(log: Turnlog, run: Any, kind: Any) 
         seen.append(state)
         return {"iteration": state.iteration + 1, "messages": [REPLY]}
 
-    given = kind(messages=messages(1))
-    run(node, given, session)
-    assert seen == [given] and bodies(session) == [*messages(1), REPLY]
+    result = kind(messages=messages(1))
+    run(node, result, session)
+    assert seen == [result] and bodies(session) == [*messages(1), REPLY]
     assert session.agent("main").state["iteration"] == 2
 
 
@@ -309,7 +315,7 @@ def test_a_service_over_http_holds_it_as_an_engine_does() -> None:
     try:
         with Turnlog.open(server.url) as log:
             session, state = session_of(log), graph_state(iteration=11, callback_meta={"h": print})
-            answer = with_state(lambda given: {"messages": [REPLY]}, session)(state)
+            answer = with_state(lambda item: {"messages": [REPLY]}, session)(state)
             assert problem_types(answer["errors"]) == ["iteration_above_maximum"]
             assert bodies(session) == [*state["full_messages"], REPLY]
             loaded = load_graph_state(session).state

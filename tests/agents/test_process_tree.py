@@ -49,5 +49,5 @@ def test_d1_a_killed_process_tree_is_gone_on_with_and_pays_once(tmp_path: Path, 
         assert usage == {"input_tokens": 27, "output_tokens": 9}, "of the parent and both workers"
         with Turnlog.open(url) as log:
             for session_id in ("desk", *(key.rpartition("/")[0] for key in paid)):
-                roles = [one.body["role"] for one in log.sessions.get(session_id).messages()]
+                roles = [message.body["role"] for message in log.sessions.get(session_id).messages()]
                 assert roles == ["user", "assistant", "tool", "assistant"], session_id

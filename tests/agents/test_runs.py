@@ -85,13 +85,13 @@ def test_what_a_model_gets_wrong_it_reads(session: Session) -> None:
     )
     with session.run(model, {"find": find, "delete": breaks}) as run:
         assert run.send("Go").status == "final"
-    told = dict(zip(("c1", "c2", "c3", "c4", "c5", "c6"), results(session), strict=True))
+    values = dict(zip(("c1", "c2", "c3", "c4", "c5", "c6"), results(session), strict=True))
     # Loops are newest first, and there is one.
-    assert all(is_error for _, is_error in told.values())
-    assert told["c1"][0] == "There is no tool 'nothing'. Tools: delete, find."
-    assert "do not fit" in told["c2"][0] and told["c3"][0] == "The arguments are not a JSON object."
-    assert told["c4"][0] == "RuntimeError: no x"
-    assert "give the ref" in told["c5"][0]
+    assert all(is_error for _, is_error in values.values())
+    assert values["c1"][0] == "There is no tool 'nothing'. Tools: delete, find."
+    assert "do not fit" in values["c2"][0] and values["c3"][0] == "The arguments are not a JSON object."
+    assert values["c4"][0] == "RuntimeError: no x"
+    assert "give the ref" in values["c5"][0]
     assert lint([*model.windows[-1].messages], format="openai_chat").valid
 
 
@@ -185,9 +185,9 @@ def test_a_call_that_needs_it_waits_for_a_decision_in_another_process(
     done = other(says("Done")).resume()
     assert (done.status, done.iterations, done.run_id) == ("final", 2, outcome.run_id)
     assert deleted == (["b", "c"] if decision == "approve" else [])
-    told = results(session)
-    assert [is_error for _, is_error in told] == [False, decision == "reject", decision == "reject"]
-    assert decision == "approve" or told[1][0] == "This action was rejected. Reason: policy"
+    result = results(session)
+    assert [is_error for _, is_error in result] == [False, decision == "reject", decision == "reject"]
+    assert decision == "approve" or result[1][0] == "This action was rejected. Reason: policy"
     assert session.agent().state.get("pending_action") is None
 
 
@@ -241,8 +241,8 @@ def test_a_model_that_streams(session: Session, is_broken: bool) -> None:
             seen.append(event)
 
     many = list(events.chat({"role": "assistant", "content": "Hello"}, list))
-    given = many[:4] if is_broken else many
-    run = session.run(Script(lambda: iter(given)), hooks=[Watch()])
+    result = many[:4] if is_broken else many
+    run = session.run(Script(lambda: iter(result)), hooks=[Watch()])
     if not is_broken:
         assert run.send("Hi").text == "Hello"
         assert list(session.messages())[-1].status == "complete"
@@ -252,7 +252,7 @@ def test_a_model_that_streams(session: Session, is_broken: bool) -> None:
         broken = list(session.messages())[-1]
         assert (broken.body, broken.status) == ({"role": "assistant", "content": "Hel"}, "interrupted")
         assert session.run(Script(says("Hello"))).resume().text == "Hello"
-    assert seen == given
+    assert seen == result
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -299,7 +299,7 @@ def test_a_run_is_sent_a_text_a_message_or_several_and_tells_its_run(session: Se
     for value in ("a", {"role": "user", "content": "b"}, [{"role": "user", "content": text} for text in "cd"]):
         outcome = run.send(value)
         assert (run.run_id, run.iterations) == (outcome.run_id, 1)
-    assert [one.body["content"] for one in session.messages()] == ["a", "1", "b", "2", "c", "d", "3"]
+    assert [message.body["content"] for message in session.messages()] == ["a", "1", "b", "2", "c", "d", "3"]
 
 
 def test_results_before_a_call_that_waits_are_kept_with_it(session: Session) -> None:
@@ -322,8 +322,8 @@ def test_any_function_may_be_a_tool_and_any_value_its_result(session: Session) -
     circle.append(circle)
     many = calls(("c1", "builtin", {"q": "a"}), ("c2", "circle", {}), ("c3", "circle", "{"))
     session.run(Script(many, says("Done")), {"builtin": dict, "circle": lambda: circle}).send("Go")
-    told = [('{"q": "a"}', False), ("[[...]]", False), ("The arguments are not a JSON object.", True)]
-    assert results(session) == told
+    result = [('{"q": "a"}', False), ("[[...]]", False), ("The arguments are not a JSON object.", True)]
+    assert results(session) == result
 
 
 def test_a_stream_that_breaks_leaves_all_that_it_has_said(session: Session) -> None:
@@ -331,11 +331,15 @@ def test_a_stream_that_breaks_leaves_all_that_it_has_said(session: Session) -> N
     items = [
         {"type": "function_call", "call_id": f"c{at}", "name": "find", "arguments": '{"q": "a"}'} for at in range(30)
     ]
-    given = [one for one in events.responses(items, lambda text: [text]) if one["type"] != "response.completed"]
+    values = [
+        response
+        for response in events.responses(items, lambda text: [text])
+        if response["type"] != "response.completed"
+    ]
     with pytest.raises(InvalidInputError, match="ended before"):
-        session.run(Script(lambda: iter(given)), format="openai_responses").send("Hi")
-    kept = [one for one in session.messages() if one.status == "interrupted"]
-    assert [one.body["call_id"] for one in kept] == [f"c{at}" for at in range(30)]
+        session.run(Script(lambda: iter(values)), format="openai_responses").send("Hi")
+    kept = [message for message in session.messages() if message.status == "interrupted"]
+    assert [item.body["call_id"] for item in kept] == [f"c{at}" for at in range(30)]
 
 
 def test_a_stream_in_another_format_than_that_of_the_run_is_refused(session: Session) -> None:
@@ -357,7 +361,7 @@ def test_a_model_that_fails_leaves_a_session_that_goes_on(session: Session) -> N
         with pytest.raises(InvalidInputError, match="a model must return"):
             session.run(Script(wrong)).resume()
     assert session.run(Script(says("Hello"))).resume().text == "Hello"
-    assert [one.body["content"] for one in session.messages()] == ["Hi", "Hello"]
+    assert [message.body["content"] for message in session.messages()] == ["Hi", "Hello"]
 
 
 def test_agents_of_one_session_by_their_names(session: Session) -> None:
@@ -375,7 +379,14 @@ def test_agents_of_one_session_by_their_names(session: Session) -> None:
         Script(says("Worked")), {"find": lambda q: asked.append(q)}, agent_id="worker", author="worker"
     )
     assert worker.resume().text == "Worked" and asked == ["y"]
-    assert [one.author for one in session.messages()] == ["planner", "planner", "planner", "worker", "worker", "worker"]
+    assert [message.author for message in session.messages()] == [
+        "planner",
+        "planner",
+        "planner",
+        "worker",
+        "worker",
+        "worker",
+    ]
     assert session.agent("planner").state["iteration"] == session.agent("worker").state["iteration"] == 1
     assert session.agent("planner").state["run_id"] != session.agent("worker").state["run_id"]
 
@@ -399,10 +410,10 @@ def test_d1_stopped_at_any_call_of_the_store_it_goes_on(harness: Harness, when: 
         except UnavailableError:
             harness.faults.clear()
             said = list(session.messages())
-            left = script[sum(one.body["role"] == "assistant" for one in said) :]
+            left = script[sum(item.body["role"] == "assistant" for item in said) :]
             outcome = course(session, list(left)).resume() if said else course(session, list(left)).send("Go")
         harness.faults.clear()
-        roles = [one.body["role"] for one in session.messages()]
+        roles = [message.body["role"] for message in session.messages()]
         assert roles == ["user", "assistant", "tool", "assistant"]
         assert (outcome.status in ("final", "idle"), outcome.text) == (True, "Done")
 
@@ -441,7 +452,7 @@ def test_async_functions_and_others_together(session: Session) -> None:
         await asyncio.sleep(0)
         return (
             says("Done")
-            if any(one["role"] == "tool" for one in window.messages)
+            if any(message["role"] == "tool" for message in window.messages)
             else calls(("c1", "find", {"q": "a"}), ("c2", "delete", {"q": "b"}))
         )
 

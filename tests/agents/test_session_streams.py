@@ -38,7 +38,7 @@ def asked(harness: Harness) -> Session:
 
 
 def stored(session: Session) -> Sequence[tuple[Any, str]]:
-    return [(one.body, one.status) for one in session.messages()][1:]
+    return [(message.body, message.status) for message in session.messages()][1:]
 
 
 class BrokenError(Exception):
@@ -180,7 +180,7 @@ def test_items_of_an_answer_are_one_commit(harness: Harness) -> None:
     first, second = list(session.messages())[1:]
     assert (first.author, second.author, first.id, second.id) == ("main", "main", "x", None)
     assert stream.appended is not None and (stream.appended.first, stream.appended.last) == (3, 4)
-    assert [one.name for one in next(session.loops()).tool_calls] == ["f"]
+    assert [tool_call.name for tool_call in next(session.loops()).tool_calls] == ["f"]
 
 
 def test_an_answer_of_more_items_than_a_commit_takes(harness: Harness) -> None:
@@ -214,17 +214,17 @@ def test_a8_d1_saved_again_after_a_fault_it_is_there_once(harness: Harness, when
         except UnavailableError:
             assert stream.save() is not None
         harness.faults.clear()
-        assert [one.body for one in session.messages()] == [WHOLE]
+        assert [message.body for message in session.messages()] == [WHOLE]
 
 
 # ------------------------------------------------------------ asyncio
 
 
 async def asynchronous(many: list[dict[str, Any]], *, wait_at: int | None = None) -> AsyncIterator[dict[str, Any]]:
-    for at, one in enumerate(many):
+    for at, item in enumerate(many):
         if at == wait_at:
             await asyncio.sleep(3600)
-        yield one
+        yield item
 
 
 def test_async_events_pass_through(harness: Harness) -> None:

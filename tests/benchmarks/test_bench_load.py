@@ -34,7 +34,7 @@ def test_a1_a_load_loses_nothing_and_a_loss_would_be_seen(engine: str) -> None:
     assert not outcome.records.errors
     assert outcome.errors == 0
     assert outcome.ok
-    acknowledged = sorted(outcome.records.acknowledged["s0"], key=lambda one: one[1])
+    acknowledged = sorted(outcome.records.acknowledged["s0"], key=lambda item: item[1])
     assert len(acknowledged) == 2 * 10
     assert len(outcome.readings) == (3 if engine == "embedded" else 2)
     for reading in outcome.readings:
@@ -42,7 +42,7 @@ def test_a1_a_load_loses_nothing_and_a_loss_would_be_seen(engine: str) -> None:
     seconds = outcome.records.seconds
     assert len(seconds["append"]) + len(seconds["append, if_head"]) == 20
     assert outcome.records.counts["requests"] >= 20 + 4
-    assert all(one.rss_bytes > 0 for one in outcome.held)
+    assert all(item.rss_bytes > 0 for item in outcome.held)
 
     whole = list(outcome.readings[0]["s0"])
     assert check(outcome.records, outcome.sent, [{"s0": whole}]).is_clean
@@ -60,7 +60,7 @@ def _checked(*readings: list[tuple[int, str]], seen: tuple[tuple[int, str], ...]
     records = Records()
     records.acknowledged["s"] = [(name, position) for position, name in MESSAGES]
     records.seen["s"] = set(seen)
-    read: list[Reading] = [{"s": one} for one in readings]
+    read: list[Reading] = [{"s": reading} for reading in readings]
     return check(records, SENT, read)
 
 
@@ -113,17 +113,17 @@ def test_a_message_carries_its_id() -> None:
 def test_quantiles_are_measured_values() -> None:
     assert quantiles([]) == ()
     assert quantiles([3.0]) == (3.0,) * 4
-    assert quantiles([float(one) for one in range(1, 101)]) == (50, 90, 99, 100)
+    assert quantiles([float(number) for number in range(1, 101)]) == (50, 90, 99, 100)
 
 
 def test_every_cell_is_bounded() -> None:
     for engine in ("embedded", "moto"):
-        for one in [*grid(engine), *grid(engine, quick=True)]:
-            assert one.appends >= 2
-            assert (one.reads >= 2) == (one.readers > 0)
-            assert one.sessions * (one.writers * one.appends + one.readers * one.reads) < 10_000
-    assert max(one.clients for one in grid("embedded")) > 100, "more than one server took once"
-    assert any(one.servers == 2 for one in grid("embedded"))
+        for value in [*grid(engine), *grid(engine, quick=True)]:
+            assert value.appends >= 2
+            assert (value.reads >= 2) == (value.readers > 0)
+            assert value.sessions * (value.writers * value.appends + value.readers * value.reads) < 10_000
+    assert max(item.clients for item in grid("embedded")) > 100, "more than one server took once"
+    assert any(item.servers == 2 for item in grid("embedded"))
     assert cell(8, 4, 4, appends=640).name == "8 x 4 x 4"
 
 
@@ -178,14 +178,14 @@ def _report() -> Report:
     records.counts.update({"requests": 3, "409": 1})
     records.acknowledged["s"] = [(name, position) for position, name in MESSAGES]
     records.begun, records.ended = 10.0, 12.0
-    one = Outcome("moto", SMALLEST, records.plain(), Checked(), [Held(2**20, 7)] * 5, [], {})
+    result = Outcome("moto", SMALLEST, records.plain(), Checked(), [Held(2**20, 7)] * 5, [], {})
     times = (0.001, 0.002, 0.003, 0.004)
     directs = [
         Direct(count, same, 10, seconds, 0, 0, 0, times, times, times, Checked())
         for same in (False, True)
         for count, seconds in ((1, 1.0), (2, 0.5))
     ]
-    return Report([one], directs, [_grown([100 * 2**20] * 5, [20] * 5)])
+    return Report([result], directs, [_grown([100 * 2**20] * 5, [20] * 5)])
 
 
 def test_the_report_as_tables_json_and_picture() -> None:
@@ -194,11 +194,11 @@ def test_the_report_as_tables_json_and_picture() -> None:
     shown = "\n".join(map(plain, tables(report)))
     assert "turnlog serve, moto" in shown
     assert "2.00" in shown, "two processes took half of the time"
-    found = json.loads(json.dumps(as_json(report, quick=True)))
-    assert found["ok"] is True
-    assert found["cells"][0]["quantiles"]["append"] == {"50": 0.002, "90": 0.5, "99": 0.5, "100": 0.5}
-    assert found["endurance"][0]["is_flat"] is True
-    drawn = chart(found)
+    content = json.loads(json.dumps(as_json(report, quick=True)))
+    assert content["ok"] is True
+    assert content["cells"][0]["quantiles"]["append"] == {"50": 0.002, "90": 0.5, "99": 0.5, "100": 0.5}
+    assert content["endurance"][0]["is_flat"] is True
+    drawn = chart(content)
     ElementTree.fromstring(drawn)  # noqa: S314 - our own
     assert drawn.count("<polyline") == 1
     assert chart(as_json(Report([], [], []))).startswith("<svg")

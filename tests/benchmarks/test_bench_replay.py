@@ -126,6 +126,6 @@ def test_a_sample_is_fixed_and_has_every_source(tmp_path: Path) -> None:
     everything = read_transcripts([file])
     sample = sample_of(everything, 10)
     assert sample == sample_of(everything, 10) and len(sample) == 10
-    assert {one.source for one in sample} == {"big", "small90", "small91", "small92", "small93"}
-    assert [int(one.id) for one in sample] == sorted(int(one.id) for one in sample)
+    assert {item.source for item in sample} == {"big", "small90", "small91", "small92", "small93"}
+    assert [int(item.id) for item in sample] == sorted(int(item.id) for item in sample)
     assert sample_of(everything, 500) == everything

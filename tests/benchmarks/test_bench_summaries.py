@@ -39,7 +39,7 @@ def turn(number: int, answer: str = "{}", **arguments: Any) -> list[dict[str, An
 
 
 def talk(*turns: list[dict[str, Any]]) -> Transcript:
-    return Transcript("one", "made-up", [message for one in turns for message in one])
+    return Transcript("one", "made-up", [message for turn in turns for message in turn])
 
 
 def test_a_value_of_a_summarised_loop_is_kept_by_the_facts_alone() -> None:
@@ -93,8 +93,10 @@ def test_a_window_without_its_summary_is_an_error_and_not_a_figure() -> None:
 
 
 def test_rows_are_sums_and_shown_beside_their_limits() -> None:
-    one = talk(turn(1, '{"order": "W5199551"}'), turn(2), turn(3, order="W5199551"))
-    rows = run([one, replace(one, source="other"), Transcript("e", "empty", [])], Plan(0), say=lambda text: None)
+    outcome = talk(turn(1, '{"order": "W5199551"}'), turn(2), turn(3, order="W5199551"))
+    rows = run(
+        [outcome, replace(outcome, source="other"), Transcript("e", "empty", [])], Plan(0), say=lambda text: None
+    )
     total = sum_of(rows.values())
     assert (total.sessions, total.summarised, total.identifiers.needed) == (3, 2, 2)
     shown = list(tables(rows))
@@ -113,11 +115,11 @@ def test_rows_are_sums_and_shown_beside_their_limits() -> None:
 def test_the_command_writes_everything_and_fails_over_a_limit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given, figures = tmp_path / "talk.json", tmp_path / "figures.json"
-    given.write_text(
+    value, figures = tmp_path / "talk.json", tmp_path / "figures.json"
+    value.write_text(
         json.dumps({"id": "t", "messages": talk(turn(1, '{"bags": 7}'), turn(2), turn(3, bags=7)).messages})
     )
-    asked = [str(given), "--processes", "1", "--keep-loops", "0", "--json", str(figures), "--markdown"]
+    asked = [str(value), "--processes", "1", "--keep-loops", "0", "--json", str(figures), "--markdown"]
     assert main(asked) == 1, "a single digit is lost"
     assert "| leaves lost with facts | 100.0% | 5.0% | OVER |" in capsys.readouterr().out
     assert json.loads(figures.read_text(encoding="utf-8"))["total"]["causes"] == {"not extracted": 1}
@@ -126,7 +128,11 @@ def test_the_command_writes_everything_and_fails_over_a_limit(
 
 
 def test_the_samples_keep_what_their_calls_need() -> None:
-    chosen = [one for one in read_transcripts([SAMPLES]) if one.source in ("support-agent", "travel-agent-zh")]
+    chosen = [
+        read_transcript
+        for read_transcript in read_transcripts([SAMPLES])
+        if read_transcript.source in ("support-agent", "travel-agent-zh")
+    ]
     rows = run(chosen, Plan(), say=lambda text: None)
     total = sum_of(rows.values())
     assert total.summarised == 2 and total.identifiers.needed > 30
@@ -136,8 +142,8 @@ def test_the_samples_keep_what_their_calls_need() -> None:
 
 def test_real_conversations_keep_what_their_calls_need(real_data: ModuleType) -> None:
     """A fixed sample of those that call tools in many loops, their first messages, every past loop summarised."""
-    chosen = [one for one in _sessions(real_data) if one.source in ("tau-bench", "tau2-bench", "x-risawoz")]
-    sample = [replace(one, messages=one.messages[:PR_MESSAGES]) for one in sample_of(chosen, PR_SESSIONS)]
+    chosen = [session for session in _sessions(real_data) if session.source in ("tau-bench", "tau2-bench", "x-risawoz")]
+    sample = [replace(item, messages=item.messages[:PR_MESSAGES]) for item in sample_of(chosen, PR_SESSIONS)]
     total = sum_of(run(sample, Plan(keep_loops=0), say=lambda text: None).values())
     for lost in (total.identifiers, total.leaves):
         assert lost.needed > 30
@@ -171,8 +177,8 @@ def test_one_long_loop_is_summarised_between_its_steps_and_judged_by_what_its_ca
     short = Transcript("short", "made-up", [user("Hello"), said("Hi")])
     assert list(long_ones([long, short], 4_000)) == [long]
     figures = {name: run_open_loops([long], policy, 4_000) for name, policy in POLICIES.items()}
-    assert {one.windows for one in figures.values()} == {60}
-    assert {one.needed for one in figures.values()} == {58}, "each path is said by a call before"
+    assert {figure.windows for figure in figures.values()} == {60}
+    assert {figure.needed for figure in figures.values()} == {58}, "each path is said by a call before"
     assert figures["summaries"].summaries >= 2 and figures["notes"].summaries == figures["stubs"].summaries == 0
     assert figures["summaries"].tokens < figures["notes"].tokens
     assert figures["summaries"].lost == 0

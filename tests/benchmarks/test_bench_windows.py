@@ -168,27 +168,27 @@ def test_what_is_over_the_budget_is_counted() -> None:
 
 
 def test_last_tokens_drop_from_the_front_and_may_keep_the_system() -> None:
-    one = history(*REFUND, system="You are kind.")
-    budget = 3 + sum(one.sizes[2:5])
-    assert baseline_of("last-tokens")(one, 5, budget) == [2, 3, 4]  # type: ignore[misc]
-    assert baseline_of("last-tokens")(one, 5, budget - 1) == [3, 4]  # type: ignore[misc]
-    kept = baseline_of("last-tokens+system")(one, 5, budget)  # type: ignore[misc]
+    outcome = history(*REFUND, system="You are kind.")
+    budget = 3 + sum(outcome.sizes[2:5])
+    assert baseline_of("last-tokens")(outcome, 5, budget) == [2, 3, 4]  # type: ignore[misc]
+    assert baseline_of("last-tokens")(outcome, 5, budget - 1) == [3, 4]  # type: ignore[misc]
+    kept = baseline_of("last-tokens+system")(outcome, 5, budget)  # type: ignore[misc]
     assert kept is not None
-    assert kept[0] == one.system
-    assert baseline_of("last-tokens")(one, 5, 3) is None  # type: ignore[misc]
-    assert baseline_of("last-2+system")(one, 5, None) == [one.system, 3, 4]  # type: ignore[misc]
+    assert kept[0] == outcome.system
+    assert baseline_of("last-tokens")(outcome, 5, 3) is None  # type: ignore[misc]
+    assert baseline_of("last-2+system")(outcome, 5, None) == [outcome.system, 3, 4]  # type: ignore[misc]
 
 
 def test_the_task_is_what_was_asked_before_the_first_answer() -> None:
-    one = history(said("Hello."), user("a"), user("b"), said("c"), user("d"))
-    assert [one.task(upto) for upto in range(1, 6)] == [[], ["a"], ["a", "b"], ["a", "b"], ["d"]]
+    outcome = history(said("Hello."), user("a"), user("b"), said("c"), user("d"))
+    assert [outcome.task(upto) for upto in range(1, 6)] == [[], ["a"], ["a", "b"], ["a", "b"], ["d"]]
     assert Moment(history(user("a"), user("b"), said("c")), 2).judge([1]).has_lost_task
 
 
 def test_loops_are_divided_as_at_append() -> None:
     for transcript in read_transcripts([SAMPLES]):
-        one = History(transcript)
-        assert loops_of(one.bodies) == [source.loop for source in one.sources], transcript.id
+        outcome = History(transcript)
+        assert loops_of(outcome.bodies) == [source.loop for source in outcome.sources], transcript.id
 
 
 # ------------------------------------------------------------ the prompt cache
@@ -208,8 +208,8 @@ def test_cost_by_hand() -> None:
 def test_cost_of_a_session_by_hand() -> None:
     long = "word " * 1_200
     messages = (user(long), said("One."), user("Two?"), said("Three."))
-    one = history(*messages)
-    first, reply, second, _ = one.sizes
+    outcome = history(*messages)
+    first, reply, second, _ = outcome.sizes
     full = row_of(*messages, policy="full-history")
     expected = (first + 3) * 1.25 + first * 0.1 + (reply + second + 3) * 1.25
     assert full.fitting_cost == full.fitting_full_cost == pytest.approx(expected)
@@ -221,9 +221,9 @@ def test_cost_of_a_session_by_hand() -> None:
 
 
 def test_a_window_is_compared_by_its_bytes() -> None:
-    one = history(user("a"), said("b"), user("a"))
-    assert one.numbers == [0, 1, 0]
-    assert one.messages.number({"content": "a", "role": "user"}) == 0
+    outcome = history(user("a"), said("b"), user("a"))
+    assert outcome.numbers == [0, 1, 0]
+    assert outcome.messages.number({"content": "a", "role": "user"}) == 0
 
 
 # ------------------------------------------------------------ the whole
@@ -264,10 +264,10 @@ def test_the_picture_labels_every_policy_and_no_label_covers_another() -> None:
     }  # fmt: skip
     drawn = chart(rows)
     root = ElementTree.fromstring(drawn)  # noqa: S314 - our own
-    labels = [one for one in root.iter("{http://www.w3.org/2000/svg}text") if one.get("class") == "t c"]
-    told = " ".join(one.text or "" for one in labels)
-    assert all(len(re.findall(rf"(?<![\w-]){re.escape(name)}(?![\w+-])", told)) == 2 for name in names)
-    boxes = [(float(one.get("x", 0)), float(one.get("y", 0)), len(one.text or "") * 6.6) for one in labels]
+    labels = [item for item in root.iter("{http://www.w3.org/2000/svg}text") if item.get("class") == "t c"]
+    outcome = " ".join(label.text or "" for label in labels)
+    assert all(len(re.findall(rf"(?<![\w-]){re.escape(name)}(?![\w+-])", outcome)) == 2 for name in names)
+    boxes = [(float(label.get("x", 0)), float(label.get("y", 0)), len(label.text or "") * 6.6) for label in labels]
     for at, (x, y, width) in enumerate(boxes):
         assert 0 <= x <= x + width <= 880
         assert not any(abs(y - other_y) < 11 and x < other_x + other and other_x < x + width
@@ -281,30 +281,41 @@ def test_breaks_are_counted_as_bytes_and_turnlog_says_why_of_each() -> None:
     names = ("default", "run_loops", "turns(2)", "buffer", "last-20")
     rows = run(transcripts, Plan(names, (None, 8_000)), say=lambda text: None)
     for cell, row in rows.items():
-        told = row.broken if cell.policy != "last-20" else 0
-        assert sum(row.breaks.values()) == told, cell
+        outcome = row.broken if cell.policy != "last-20" else 0
+        assert sum(row.breaks.values()) == outcome, cell
     (digests,) = (row for cell, row in rows.items() if cell[1:] == ("run_loops", None))
     assert digests.breaks["past_loop"] > 0
-    (table,) = (one for one in tables(rows) if one.title.startswith("Breaks"))
+    (table,) = (table for table in tables(rows) if table.title.startswith("Breaks"))
     assert "past_loop" in table.heads
-    assert sum(one["breaks"].get("past_loop", 0) for one in as_json(rows)["totals"]) > 0
+    assert sum(total["breaks"].get("past_loop", 0) for total in as_json(rows)["totals"]) > 0
 
 
 def test_the_command_writes_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = tmp_path / "talk.json"
-    given.write_text(json.dumps({"id": "t", "messages": list(REFUND)}), encoding="utf-8")
+    outcome = tmp_path / "talk.json"
+    outcome.write_text(json.dumps({"id": "t", "messages": list(REFUND)}), encoding="utf-8")
     figures, picture, policy = tmp_path / "f.json", tmp_path / "p.svg", tmp_path / "newest.json"
     policy.write_text('{"steps": [{"step": "turns", "n": 0}]}', encoding="utf-8")
-    asked = [str(given), "--policy", "default", str(policy), "last-1", "--budget", "none", "8,000", "--processes", "1"]
+    asked = [
+        str(outcome),
+        "--policy",
+        "default",
+        str(policy),
+        "last-1",
+        "--budget",
+        "none",
+        "8,000",
+        "--processes",
+        "1",
+    ]
     assert main([*asked, "--json", str(figures), "--svg", str(picture), "--markdown"]) == 0
     assert "| last-1 | 4 |" in capsys.readouterr().out
     written = json.loads(figures.read_text(encoding="utf-8"))
-    assert [(one["policy"], one["budget"]) for one in written["totals"]][::2] == [
+    assert [(total["policy"], total["budget"]) for total in written["totals"]][::2] == [
         ("default", None),
         ("last-1", None),
         (str(policy), 8_000),
     ]
     assert written["totals"][2]["identifiers_lost"] == 1
     ElementTree.parse(picture)  # noqa: S314 - our own
-    assert main([str(given), "--policy", "newest"]) == 2
+    assert main([str(outcome), "--policy", "newest"]) == 2
     assert "is not one of" in capsys.readouterr().err

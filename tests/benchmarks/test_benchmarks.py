@@ -46,7 +46,7 @@ def test_a_figure_over_its_limit_is_named(report: operations.Report) -> None:
     from benchmarks.measuring import judge
     from benchmarks.scenarios import operations as listed
 
-    (append,) = [one for one in listed() if one.name == "append 1 x 600 B"]
+    (append,) = [item for item in listed() if item.name == "append 1 x 600 B"]
     row = replace(
         report.rows[0], operation=append.name, read_units=1.5, write_units=1, own_ms=0.1, requests={"Query": 2}
     )

@@ -84,11 +84,11 @@ class StreamingServer:
 def _sent(path: str, message: Any) -> Iterator[bytes]:
     if path.endswith("/converse-stream"):
         for event in events.converse(message, list):
-            ((kind, told),) = event.items()
-            yield framed(kind, json.dumps(told).encode())
+            ((kind, result),) = event.items()
+            yield framed(kind, json.dumps(result).encode())
         return
-    told = events.anthropic(message, list) if path.endswith("/messages") else events.chat(message, list)
-    for event in told:
+    result = events.anthropic(message, list) if path.endswith("/messages") else events.chat(message, list)
+    for event in result:
         yield b"event: message\r\n: a comment\r\ndata: " + json.dumps(event).encode() + b"\r\n\r\n"
     yield b"data: [DONE]\n\n"
 
@@ -108,4 +108,4 @@ def _header(name: str, value: str) -> bytes:
 
 def texts(body: Any) -> Sequence[str]:
     """What a request of OpenAI's form says, message by message."""
-    return [str(one.get("content")) for one in body["messages"]]
+    return [str(message.get("content")) for message in body["messages"]]

@@ -36,8 +36,8 @@ def call(number: int, name: str, arguments: Any) -> dict[str, Any]:
 
 def script(*replies: Any) -> str:
     """The model that says so. Replies are texts, or lists of calls."""
-    told = [one if isinstance(one, str) else {"content": None, "tool_calls": one} for one in replies]
-    Path("script.json").write_text(json.dumps(told), encoding="utf-8")
+    values = [reply if isinstance(reply, str) else {"content": None, "tool_calls": reply} for reply in replies]
+    Path("script.json").write_text(json.dumps(values), encoding="utf-8")
     return "script:script.json"
 
 
@@ -69,7 +69,7 @@ def test_each_line_is_answered_and_the_next_process_goes_on() -> None:
     second = chat("s", said="again \\\nand again\nexit\nnever\n")
     assert (second.exit_code, second.stderr) == (0, "") and "You said: again \nand again\n" in second.stdout
     with Turnlog.open(location_url(Path(".turnlog"))) as log:
-        bodies = [one.body["content"] for one in log.sessions.get("s").messages()]
+        bodies = [message.body["content"] for message in log.sessions.get("s").messages()]
     assert bodies[::2] == ["hello", "and you?", "again \nand again"] and len(bodies) == 6
 
 
@@ -87,10 +87,10 @@ def test_the_same_over_http() -> None:
     service = make_application(Settings(identity="jwt"))
     server = LocalServer(service, SystemClock(), port=0).start()
     try:
-        found = answers("s", "--url", server.url, "--user", "ada", said="hello\n/search hello\n")
-        assert (found[0]["status"], found[0]["text"]) == ("final", "You said: hello")
-        assert len(found[1]["results"]) == 2
-        assert found[0]["window"]["tokens"] > 0
+        result = answers("s", "--url", server.url, "--user", "ada", said="hello\n/search hello\n")
+        assert (result[0]["status"], result[0]["text"]) == ("final", "You said: hello")
+        assert len(result[1]["results"]) == 2
+        assert result[0]["window"]["tokens"] > 0
     finally:
         server.stop()
         service.close()
@@ -105,25 +105,25 @@ def test_recall_is_executed_by_the_session(data: Path) -> None:
 
 
 def test_a_call_of_a_tool_waits_and_is_decided_in_another_process(tools: str) -> None:
-    given = ["s", "--tools", f"{tools}:price"]
-    waits = chat(*given, "--model", script([call(1, "price", {"sku": "A-7"})]), said="Price?\n")
+    result = ["s", "--tools", f"{tools}:price"]
+    waits = chat(*result, "--model", script([call(1, "price", {"sku": "A-7"})]), said="Price?\n")
     assert waits.exit_code == 1 and '? price({"sku":"A-7"})' in waits.stdout and "waits_for_decision" in waits.stderr
     assert asked() == []
-    refused = chat(*given, "--model", script("never"), said="Something else\n")
+    refused = chat(*result, "--model", script("never"), said="Something else\n")
     assert refused.exit_code == 1 and "waits_for_decision" in refused.stderr, "no message goes past it"
-    (told,) = answers(*given, "--model", script("It is 12.50."), said="/approve\n")
-    assert (told["status"], told["text"], told["iterations"]) == ("final", "It is 12.50.", 2)
+    (value,) = answers(*result, "--model", script("It is 12.50."), said="/approve\n")
+    assert (value["status"], value["text"], value["iterations"]) == ("final", "It is 12.50.", 2)
     assert asked() == ["A-7"]
 
 
 @pytest.mark.parametrize("line", ["/go", "/approve", "And then?"])
 def test_what_was_decided_elsewhere_is_gone_on_with_first(tools: str, line: str) -> None:
-    given = ["s", "--tools", f"{tools}:price"]
-    chat(*given, "--model", script([call(1, "price", {"sku": "A-7"})]), said="Price?\n")
+    result = ["s", "--tools", f"{tools}:price"]
+    chat(*result, "--model", script([call(1, "price", {"sku": "A-7"})]), said="Price?\n")
     with Turnlog.open(location_url(Path(".turnlog"))) as log:
         log.sessions.get("s").decide_pending("approve")
-    told = answers(*given, "--model", script("It is 12.50.", "Nothing."), said=f"{line}\n")
-    assert [one["text"] for one in told] == ["It is 12.50.", "Nothing."][: 1 + (line == "And then?")]
+    outcome = answers(*result, "--model", script("It is 12.50.", "Nothing."), said=f"{line}\n")
+    assert [item["text"] for item in outcome] == ["It is 12.50.", "Nothing."][: 1 + (line == "And then?")]
     assert asked() == ["A-7"]
 
 
@@ -133,16 +133,16 @@ def test_an_action_that_no_run_has_set_can_be_decided_too() -> None:
         log.sessions.get("s").patch_agent({"pending_action": {"name": "refund", "call_id": "c9"}})
     shown = chat("s", said="/go\n")
     assert shown.exit_code == 1 and "? refund" in shown.stdout
-    assert [one["status"] for one in answers("s", said="/approve\nand now\n")][-1] == "final"
+    assert [answer["status"] for answer in answers("s", said="/approve\nand now\n")][-1] == "final"
 
 
 def test_a_rejected_call_is_not_executed_and_the_model_reads_why(tools: str) -> None:
-    given = ["s", "--tools", f"{tools}:price"]
+    outcome = ["s", "--tools", f"{tools}:price"]
     model = script([call(1, "price", {"sku": "A-7"})], "As you like.")
-    found = answers(*given, "--model", model, said="Price?\n/reject too dear\n/history\n")
-    assert [one.get("status") for one in found] == ["pending", "final", None]
-    assert asked() == [] and "too dear" in str(found[2]["messages"])
-    none = chat(*given, said="/approve\n")
+    result = answers(*outcome, "--model", model, said="Price?\n/reject too dear\n/history\n")
+    assert [item.get("status") for item in result] == ["pending", "final", None]
+    assert asked() == [] and "too dear" in str(result[2]["messages"])
+    none = chat(*outcome, said="/approve\n")
     assert none.exit_code == 1 and "Traceback" not in none.output
 
 
@@ -157,23 +157,23 @@ def test_calls_that_nobody_asks_for(tools: str) -> None:
 
 
 def test_tools_and_system_of_a_session_are_changed_once(tools: str) -> None:
-    given = ["s", "--tools", f"{tools}:stock", "--system", "You are brief."]
+    result = ["s", "--tools", f"{tools}:stock", "--system", "You are brief."]
     heads = list[int]()
     for _ in range(3):
-        answers(*given, said="Hi\n")
+        answers(*result, said="Hi\n")
         with Turnlog.open(location_url(Path(".turnlog"))) as log:
             session = log.sessions.get("s")
             heads.append(session.info().head)
             window = session.context()
-    names = [one["function"]["name"] for one in window.tools]
+    names = [tool["function"]["name"] for tool in window.tools]
     assert names.count("stock") == 1 and window.messages[0]["content"].startswith("You are brief.")
     assert heads[2] - heads[1] <= heads[1] - heads[0]
 
 
 def test_what_is_undone_leaves_the_view_and_stays_in_the_log() -> None:
-    found = answers("s", said="one\ntwo\n/undo\n/history\n/undo\n/history 5\nthree\n")
-    assert [one["body"]["content"] for one in found[3]["messages"]] == ["one", "You said: one"]
-    assert found[5]["messages"] == [] and found[6]["text"] == "You said: three"
+    result = answers("s", said="one\ntwo\n/undo\n/history\n/undo\n/history 5\nthree\n")
+    assert [message["body"]["content"] for message in result[3]["messages"]] == ["one", "You said: one"]
+    assert result[5]["messages"] == [] and result[6]["text"] == "You said: three"
     with Turnlog.open(location_url(Path(".turnlog"))) as log:
         session = log.sessions.get("s")
         assert len(list(session.messages())) == 6 and len(list(session.messages(in_view=True))) == 2
@@ -184,12 +184,12 @@ def test_what_is_undone_leaves_the_view_and_stays_in_the_log() -> None:
 def test_commands_for_people_and_for_scripts(data: Path) -> None:
     said = chat(SESSION, "--data", data, said="/help\n/history 3\n/window\n/context\n/search projector\n").stdout
     assert "/undo" in said and said.count("tokens (") == 2 and "position " in said and "\x1b" not in said
-    found = answers(
+    result = answers(
         SESSION, "--data", data, said="/help\n/history 3\n/window\n/search projector\n/recall 1.9\n/reset\n"
     )
-    assert [one["command"] for one in found] == ["/help", "/history", "/window", "/search", "/recall", "/reset"]
-    assert len(found[1]["messages"]) == 3 and found[2]["window"]["tokens"] > 0 and found[4]["found"] is False
-    assert found[5]["session_id"] != SESSION
+    assert [item["command"] for item in result] == ["/help", "/history", "/window", "/search", "/recall", "/reset"]
+    assert len(result[1]["messages"]) == 3 and result[2]["window"]["tokens"] > 0 and result[4]["found"] is False
+    assert result[5]["session_id"] != SESSION
     ended = chat(SESSION, "--data", data, said="hello\n")
     assert ended.exit_code == 1 and "session_ended" in ended.stderr
 
@@ -200,7 +200,7 @@ def test_a_run_that_may_not_go_on_says_so_and_goes_on() -> None:
     assert limited["status"] == "max_iterations"
     (done,) = answers("s", "--model", script("Done."), said="/go\n")
     assert (done["status"], done["iterations"]) == ("final", 2)
-    assert [one["status"] for one in answers("s", said="/go\n")] == ["idle"]
+    assert [answer["status"] for answer in answers("s", said="/go\n")] == ["idle"]
 
 
 @pytest.mark.parametrize(

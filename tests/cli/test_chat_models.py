@@ -54,11 +54,11 @@ def tools(tmp_path: Path) -> Path:
 
 
 def talk(spec: str, env: dict[str, str], tools: Path, **options: Any) -> tuple[RunResult, list[Any]]:
-    given, model = tools_of([f"{tools}:BOTH"]), model_of(spec, env)
+    result, model = tools_of([f"{tools}:BOTH"]), model_of(spec, env)
     with Turnlog.open("memory://") as log:
-        session = log.sessions.create("s", system="You are brief.", tools=given.schemas)
-        outcome = session.run(model.ask, given.functions, format=model.format, **options).send("What is it?")
-        return outcome, [(one.status, one.body) for one in session.messages()]
+        session = log.sessions.create("s", system="You are brief.", tools=result.schemas)
+        outcome = session.run(model.ask, result.functions, format=model.format, **options).send("What is it?")
+        return outcome, [(message.status, message.body) for message in session.messages()]
 
 
 @pytest.mark.parametrize("provider", ["url", "openai", "anthropic", "bedrock"])
@@ -133,7 +133,10 @@ def test_a_stream_that_breaks_is_kept_as_interrupted(server: StreamingServer, to
         session = log.sessions.create("s")
         with pytest.raises(TurnlogError):
             session.run(model.ask).send("Where?")
-        assert [(one.status, one.body["content"]) for one in session.messages()][1] == ("interrupted", "It i")
+        assert [(message.status, message.body["content"]) for message in session.messages()][1] == (
+            "interrupted",
+            "It i",
+        )
 
 
 def test_no_server_is_a_clear_word(server: StreamingServer) -> None:
@@ -174,15 +177,15 @@ def test_a_script_that_is_none(tmp_path: Path, text: str) -> None:
 
 
 def test_tools_are_told_as_their_signatures_say(tools: Path) -> None:
-    given = tools_of([f"{tools}:price", f"{tools}:NAMED"])
-    price, stock = (one["function"] for one in given.schemas)
+    result = tools_of([f"{tools}:price", f"{tools}:NAMED"])
+    price, stock = (schema["function"] for schema in result.schemas)
     assert isinstance(price, dict) and isinstance(stock, dict)
     assert (price["name"], price["description"]) == ("price", "The price of an article.")
     parameters: Any = price["parameters"]
     assert parameters["required"] == ["sku"] and parameters["properties"]["unit"]["enum"] == ["eur", "usd"]
-    assert given.functions["stock"](sku="x", at=["here"]) == 3
+    assert result.functions["stock"](sku="x", at=["here"]) == 3
     with pytest.raises(ValueError, match="unit"):
-        given.functions["price"](sku="x", unit="gold")
+        result.functions["price"](sku="x", unit="gold")
 
 
 @pytest.mark.parametrize(

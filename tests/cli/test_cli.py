@@ -81,7 +81,7 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
 
 def test_sessions(data: Path) -> None:
     listed = as_json("sessions", "--data", data)
-    assert [one["session_id"] for one in listed["sessions"]] == [SESSION]
+    assert [session["session_id"] for session in listed["sessions"]] == [SESSION]
     assert listed["sessions"][0]["messages"] == 86 and listed["more"] is False
     said = ok("sessions", "--data", data)
     assert SESSION in said and "86" in said and "A projector" in said
@@ -108,9 +108,9 @@ def test_what_stands_before_the_command_and_in_the_environment_counts_too(
 
 def test_show(data: Path) -> None:
     shown = as_json("show", SESSION, "--data", data)
-    assert [one["position"] for one in shown["messages"]] == list(range(2, 88)) and shown["next"] is None
+    assert [message["position"] for message in shown["messages"]] == list(range(2, 88)) and shown["next"] is None
     page = as_json("show", SESSION, "--data", data, "--after", 10, "--limit", 3)
-    assert [one["position"] for one in page["messages"]] == [11, 12, 13] and page["next"] == 13
+    assert [message["position"] for message in page["messages"]] == [11, 12, 13] and page["next"] == 13
     said = ok("show", SESSION, "--data", data, "--limit", 4)
     assert "more characters]" in said and "→ get_customer(" in said and "more: --after 5" in said
     assert "more characters]" not in ok("show", SESSION, "--data", data, "--full")
@@ -137,8 +137,8 @@ def test_plain_keeps_lines_and_scripts() -> None:
 
 
 def test_loops(data: Path) -> None:
-    found = as_json("loops", SESSION, "--data", data)["loops"]
-    assert [one["loop"] for one in found] == list(range(12, 0, -1))
+    result = as_json("loops", SESSION, "--data", data)["loops"]
+    assert [item["loop"] for item in result] == list(range(12, 0, -1))
     said = ok("loops", SESSION, "--data", data)
     assert said.count("closed") == 12 and "74–83" in said
 
@@ -180,8 +180,8 @@ def test_context_at_a_moment_of_the_past_and_what_differs_from_another(data: Pat
     past = as_json("context", SESSION, "--data", data, "--at", "5")
     assert (past["head"], past["manifest"]["build"]["position"]) == (5, 5)
     assert as_json("context", SESSION, "--data", data, "--at", past["manifest"]["build"]["clock"])["head"] >= 5
-    found = ok("context", SESSION, "--data", data, "--against", "5")
-    assert "came" in found and "head 5 -> " in found
+    result = ok("context", SESSION, "--data", data, "--against", "5")
+    assert "came" in result and "head 5 -> " in result
     both = as_json("context", SESSION, "--data", data, "--at", "6", "--against", "5")
     assert (both["window"]["head"], both["against"]) == (6, past)
     assert "no difference" in ok("context", SESSION, "--data", data, "--at", "5", "--against", "5")
@@ -197,7 +197,7 @@ def test_end_and_reset_and_the_list_by_status(data: Path) -> None:
     assert ok("reset", SESSION, "--data", data) == f"{SESSION} has ended; {fresh['session_id']} is in its place\n"
     for status, wanted in (("ended", SESSION), ("active", fresh["session_id"])):
         listed = as_json("sessions", "--data", data, "--status", status)["sessions"]
-        assert [one["session_id"] for one in listed] == [wanted]
+        assert [item["session_id"] for item in listed] == [wanted]
     refused("sessions", "--data", data, "--status", "nope", code=2, says="status")
 
 
@@ -207,8 +207,8 @@ def test_search_over_many_sessions_has_the_words_of_all_of_them(tmp_path: Path) 
         for at in range(20):
             text = "the umbrella is blue" if at == 0 else "nothing to tell"
             log.sessions.create(f"s{at}").append({"role": "user", "content": text})
-    found = as_json("search", "--all", "umbrella", "--data", tmp_path / "data")
-    assert [one["session_id"] for one in found["results"]] == ["s0"]
+    result = as_json("search", "--all", "umbrella", "--data", tmp_path / "data")
+    assert [result["session_id"] for result in result["results"]] == ["s0"]
 
 
 def test_erase_asks_erases_and_tells(data: Path) -> None:
@@ -232,8 +232,8 @@ def test_sessions_shows_what_expires(data: Path) -> None:
     assert "expires" not in ok("sessions", "--data", data)
     with Turnlog.open(location_url(data)) as log:
         log.sessions.create("short", ttl_days=3)
-    told = ok("sessions", "--data", data)
-    assert "expires" in told and "never" in told
+    result = ok("sessions", "--data", data)
+    assert "expires" in result and "never" in result
 
 
 def test_wrong_input_of_the_reading_commands(data: Path) -> None:
@@ -298,8 +298,8 @@ def test_recall_and_search_show_what_is_in_the_log(tmp_path: Path) -> None:
         (("--loop", "1", "--before", "3"), {2}),
         (("--before", "2020-01-01T00:00:00Z"), set()),
     ):
-        found = as_json("search", "a", "boats one", *options, *where)["results"]
-        assert {one["position"] for one in found} == positions, options
+        result = as_json("search", "a", "boats one", *options, *where)["results"]
+        assert {item["position"] for item in result} == positions, options
     everywhere = as_json("search", "--all", "boats", *where)
     assert (everywhere["results"][0]["session_id"], everywhere["results"][0]["position"]) == ("a", 2)
     assert as_json("search", "--all", "one", "--role", "tool", *where)["results"][0]["ref"] == "3.0"
@@ -383,12 +383,12 @@ def test_lint(tmp_path: Path) -> None:
     assert ok("lint", SAMPLES / "support-agent.json") == "1 history, all valid by the rules of openai_chat\n"
     messy = run("lint", SAMPLES / "messy.jsonl", "--json")
     assert (messy.exit_code, messy.stderr) == (1, "")
-    found = json.loads(messy.stdout)
-    assert not found["valid"] and len(found["histories"]) == 10
-    problem = next(one for one in found["histories"] if one["id"] == "unanswered-call")["problems"][0]
+    content = json.loads(messy.stdout)
+    assert not content["valid"] and len(content["histories"]) == 10
+    problem = next(history for history in content["histories"] if history["id"] == "unanswered-call")["problems"][0]
     assert problem["rule"] == "call_unanswered" and problem["pointer"] == "/messages/2/tool_calls/0"
     assert all(problem[name] for name in ("message", "provider_says", "fix", "source"))
-    assert {one["format"] for one in found["histories"]} == {"openai_chat"}
+    assert {history["format"] for history in content["histories"]} == {"openai_chat"}
     said = run("lint", SAMPLES / "messy.jsonl")
     assert said.exit_code == 1
     for part in ("unanswered-call /messages/2/tool_calls/0: call_unanswered", "answer: 400", "fix: ", "problems in"):
@@ -398,7 +398,7 @@ def test_lint(tmp_path: Path) -> None:
 def test_a_terminal_without_unicode_is_no_error(data: Path) -> None:
     runner = CliRunner(charset="ascii")
     for arguments in (("doctor",), ("show", SESSION, "--data", data), ("lint", SAMPLES / "messy.jsonl")):
-        result = runner.invoke(app, [str(one) for one in arguments], catch_exceptions=False)
+        result = runner.invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
         assert result.exit_code in (0, 1) and "?" in result.stdout
     result = runner.invoke(app, ["loops", SESSION, "--data", str(data), "--json"], catch_exceptions=False)
     assert len(json.loads(result.stdout)["loops"]) == 12
@@ -415,9 +415,9 @@ def test_lint_reads_one_history_however_it_is_written(tmp_path: Path) -> None:
     }
     for name, content in forms.items():
         (tmp_path / name).write_text(content, "utf-8")
-        found = json.loads(run("lint", tmp_path / name, "--json").stdout)
-        assert [one["messages"] for one in found["histories"]] == [2], name
-        assert [one["rule"] for one in found["histories"][0]["problems"]] == ["orphan_result"], name
+        result = json.loads(run("lint", tmp_path / name, "--json").stdout)
+        assert [history["messages"] for history in result["histories"]] == [2], name
+        assert [problem["rule"] for problem in result["histories"][0]["problems"]] == ["orphan_result"], name
 
 
 ITEMS = [
@@ -459,10 +459,10 @@ def test_lint_takes_a_whole_request_and_recognises_its_format(tmp_path: Path, na
 
 def test_lint_recognises_each_history_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "many.jsonl"
-    file.write_text("".join(json.dumps({"messages": one}) + "\n" for one in (ITEMS, BLOCKS, UNTYPED, ITEMS[:1])))
+    file.write_text("".join(json.dumps({"messages": value}) + "\n" for value in (ITEMS, BLOCKS, UNTYPED, ITEMS[:1])))
     result = run("lint", file, "--json")
     histories = json.loads(result.stdout)["histories"]
-    assert [(one["id"], one["format"], one["valid"]) for one in histories] == [
+    assert [(history["id"], history["format"], history["valid"]) for history in histories] == [
         ("many:1", "openai_responses", False),
         ("many:2", "anthropic", False),
         ("many:3", "bedrock_converse", False),
@@ -478,8 +478,8 @@ def test_lint_reads_standard_input() -> None:
     def lint(content: str | bytes) -> Result:
         return CliRunner().invoke(app, ["lint", "-", "--json"], input=content, catch_exceptions=False)
 
-    found = lint(json.dumps({"messages": BLOCKS}))
-    assert found.exit_code == 1 and json.loads(found.stdout)["histories"][0]["id"] == "stdin"
+    findings = lint(json.dumps({"messages": BLOCKS}))
+    assert findings.exit_code == 1 and json.loads(findings.stdout)["histories"][0]["id"] == "stdin"
     assert lint('{"role": "user", "content": "a"}\n{"role": "user", "content": "b"}\n').exit_code == 0
     for wrong in ("", "{", '{"messages": [1]}', b"\xff"):
         refusal = lint(wrong)
@@ -521,13 +521,13 @@ def test_state_and_history_show_what_was_done(data: Path) -> None:
     shown = ok("state", SESSION, "--data", data)
     assert re.search(r'^lang +"zh" *$', shown, re.M) and f"version {head + 2}" in shown and "planner" in shown
     assert "planner" not in ok("state", SESSION, "--at", head + 1, "--data", data)
-    found = as_json("state", SESSION, "--at", head + 1, "--data", data)
-    assert (found["state"]["lang"], found["version"]) == ("zh", head + 1)
+    result = as_json("state", SESSION, "--at", head + 1, "--data", data)
+    assert (result["state"]["lang"], result["version"]) == ("zh", head + 1)
     shown = ok("history", SESSION, "--limit", 2, "--data", data)
     assert [line.split()[0] for line in shown.splitlines()] == ["id", str(head + 2), str(head + 1), "more"]
     assert "handover" in shown and "planner" in shown
-    found = as_json("history", SESSION, "--agent", "planner", "--data", data)
-    assert [entry["action"] for entry in found["entries"]] == ["state_change"] and not found["more"]
+    result = as_json("history", SESSION, "--agent", "planner", "--data", data)
+    assert [entry["action"] for entry in result["entries"]] == ["state_change"] and not result["more"]
     assert as_json("history", SESSION, "--action", "handover", "--data", data)["entries"][0]["first"] == head + 1
     refused("state", SESSION, "--at", "soon", "--data", data, code=2, says="invalid_input at /query/at")
     refused("history", "nobody", "--data", data, code=1, says="not_found")
@@ -539,9 +539,9 @@ def test_schema(name: str) -> None:
 
 
 def test_doctor(data: Path) -> None:
-    found = as_json("doctor", "--data", data)
-    assert found["ok"]
-    checks = {check["name"]: check["detail"] for check in found["checks"]}
+    result = as_json("doctor", "--data", data)
+    assert result["ok"]
+    checks = {check["name"]: check["detail"] for check in result["checks"]}
     assert {"python", "turnlog", "sqlite", "vocabulary", "token counter", "engine", "pydantic"} <= set(checks)
     assert checks["turnlog"] == __version__ and checks["sqlite"] == sqlite3.sqlite_version
     assert "1 session of" in checks["data folder"]
@@ -552,8 +552,8 @@ def test_doctor_says_what_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("turnlog.cli.checks.make_counter", lambda name: (_ for _ in ()).throw(OSError("no file")))
     result = run("doctor", "--json")
     assert (result.exit_code, result.stderr) == (1, "")
-    found = json.loads(result.stdout)
-    assert [check["name"] for check in found["checks"] if not check["ok"]] == ["token counter"]
+    content = json.loads(result.stdout)
+    assert [check["name"] for check in content["checks"] if not check["ok"]] == ["token counter"]
     assert run("doctor").exit_code == 1
 
 
@@ -565,7 +565,7 @@ def test_sources_of_a_folder(tmp_path: Path) -> None:
     for name in ("x/1.json", "x/deep/2.json", "y/3.jsonl", "4.json", "note.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(conversation)
-    assert [(one.source, one.id) for one in read_transcripts([tmp_path])] == [
+    assert [(read_transcript.source, read_transcript.id) for read_transcript in read_transcripts([tmp_path])] == [
         ("4", "4"),
         ("x", "1"),
         ("x", "2"),

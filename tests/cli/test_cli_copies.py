@@ -21,7 +21,10 @@ def test_snapshots_are_taken_listed_shown_restored_and_deleted(data: Path) -> No
     made = as_json("snapshot", "create", SESSION, "before", "--full", *where)
     assert (made["kind"], made["name"]) == ("full", "before")
     assert f"ref, position {made['position']}, " in ok("snapshot", "create", SESSION, *where)
-    assert [one["kind"] for one in as_json("snapshot", "list", SESSION, *where)["snapshots"]] == ["ref", "full"]
+    assert [snapshot["kind"] for snapshot in as_json("snapshot", "list", SESSION, *where)["snapshots"]] == [
+        "ref",
+        "full",
+    ]
     assert made["snapshot_id"] in ok("snapshot", "list", SESSION, "--name", "before", *where)
     said = ok("snapshot", "show", SESSION, "before", *where)
     assert made["sha256"] in said
@@ -41,16 +44,16 @@ def test_snapshots_are_taken_listed_shown_restored_and_deleted(data: Path) -> No
 def test_an_export_comes_back_by_import(data: Path, tmp_path: Path) -> None:
     said = ok("export", SESSION, "--data", data)
     assert said.startswith(f"{SESSION}.zip: 1 session, ")
-    with zipfile.ZipFile(tmp_path / f"{SESSION}.zip") as found:
-        assert json.loads(found.read("manifest.json"))["format"] == "turnlog-export"
-    told = as_json("export", "--me", "-o", tmp_path / "all.zip", "--data", data)
-    assert (told["sessions"], told["file"]) == (1, str(tmp_path / "all.zip"))
+    with zipfile.ZipFile(tmp_path / f"{SESSION}.zip") as resource:
+        assert json.loads(resource.read("manifest.json"))["format"] == "turnlog-export"
+    result = as_json("export", "--me", "-o", tmp_path / "all.zip", "--data", data)
+    assert (result["sessions"], result["file"]) == (1, str(tmp_path / "all.zip"))
     before = as_json("show", SESSION, "--data", data)
     dry = as_json("import", "all.zip", "--dry-run", "--data", tmp_path / "new")
-    assert [one["status"] for one in dry["sessions"]] == ["new"]
+    assert [session["status"] for session in dry["sessions"]] == ["new"]
     first, second = (as_json("import", "all.zip", "--data", tmp_path / "new") for _ in range(2))
-    assert [(one["shape"], one["status"]) for one in first["sessions"]] == [("turnlog", "new")]
-    assert [one["status"] for one in second["sessions"]] == ["same"]
+    assert [(session["shape"], session["status"]) for session in first["sessions"]] == [("turnlog", "new")]
+    assert [session["status"] for session in second["sessions"]] == ["same"]
     assert as_json("show", SESSION, "--data", tmp_path / "new") == before
     refused("export", "--data", data, code=2, says="name a session, or give --me")
     refused("export", "nobody", "--data", data, code=1, says="not_found")
@@ -76,13 +79,13 @@ def test_all_of_it_over_a_service(
     ok("export", SESSION, "-o", "in.zip", "--data", data)
     where = ("--url", served.url, "--token", "s3cret", "--user", "ada")
     imported = as_json("import", "in.zip", *where)
-    assert [one["status"] for one in imported["sessions"]] == ["new"]
+    assert [session["status"] for session in imported["sessions"]] == ["new"]
     assert as_json("show", SESSION, *where) == as_json("show", SESSION, "--data", data)
     for arguments in (("export", SESSION, "-o", "one.zip"), ("export", "--me", "-o", "all.zip")):
-        told = as_json(*arguments, *where)
-        assert told["size_bytes"] == (tmp_path / arguments[-1]).stat().st_size
-    with zipfile.ZipFile("one.zip") as one, zipfile.ZipFile("in.zip") as before:
-        assert one.read(f"sessions/{SESSION}/log.jsonl") == before.read(f"sessions/{SESSION}/log.jsonl")
+        result = as_json(*arguments, *where)
+        assert result["size_bytes"] == (tmp_path / arguments[-1]).stat().st_size
+    with zipfile.ZipFile("one.zip") as session, zipfile.ZipFile("in.zip") as before:
+        assert session.read(f"sessions/{SESSION}/log.jsonl") == before.read(f"sessions/{SESSION}/log.jsonl")
     made = as_json("snapshot", "create", SESSION, "whole", "--full", *where)
     with Turnlog.open(served.url, token="s3cret", user="ada") as log:
         job = log.sessions.get(SESSION).create_snapshot(kind="full", mode="async")
@@ -105,12 +108,15 @@ def test_memory_is_listed_and_forgotten(data: Path) -> None:
             session.end()
             log.run_jobs()
             time.sleep(0.002)
-    assert {one["text"] for one in as_json("memory", *where)["memories"]} == {"I have two cats", "I live in Porto"}
+    assert {memory["text"] for memory in as_json("memory", *where)["memories"]} == {
+        "I have two cats",
+        "I live in Porto",
+    }
     said = ok("memory", "--all", *where)
     assert "I live in Lisbon" in said and "a:2" in said
-    found = as_json("memory", "--all", "--limit", "2", *where)
-    assert (found["engine"], len(found["memories"]), found["more"]) == ("embedded", 2, True)
-    (cats,) = [one for one in found["memories"] if "cats" in one["text"]]
+    result = as_json("memory", "--all", "--limit", "2", *where)
+    assert (result["engine"], len(result["memories"]), result["more"]) == ("embedded", 2, True)
+    (cats,) = [memory for memory in result["memories"] if "cats" in memory["text"]]
     assert f"{cats['memory_id']} is forgotten" in ok("memory", "forget", cats["memory_id"], *where)
     assert as_json("memory", "forget", cats["memory_id"], *where) == {"memory_id": cats["memory_id"]}
-    assert [one["text"] for one in as_json("memory", *where)["memories"]] == ["I live in Porto"]
+    assert [memory["text"] for memory in as_json("memory", *where)["memories"]] == ["I live in Porto"]

@@ -29,7 +29,9 @@ def test_a_dry_run_makes_no_data_folder_and_tells_what_the_import_does(tmp_path:
     assert real["totals"]["status"] == {"new": 4} and real["totals"]["written"] == 19
     again = as_json("import", FLAT, DOCUMENT, CODING, "--data", "there")
     assert again["totals"]["status"] == {"same": 4} and again["totals"]["written"] == 0
-    assert [one["session_id"] for one in as_json("sessions", "--data", "there")["sessions"]].count("travel-7") == 1
+    assert [session["session_id"] for session in as_json("sessions", "--data", "there")["sessions"]].count(
+        "travel-7"
+    ) == 1
 
 
 def test_the_table_has_a_row_a_session_with_its_counts_and_times(tmp_path: Path) -> None:
@@ -50,7 +52,7 @@ def test_a_folder_is_imported_and_what_has_no_shape_is_told(tmp_path: Path) -> N
     written(tmp_path / "in", "a.json", sample(FLAT))
     (tmp_path / "in" / "notes.txt").write_text("nothing", "utf-8")
     report = as_json("import", tmp_path / "in", "--data", "there")
-    assert [(Path(one["file"]).name, one["status"]) for one in report["sessions"]] == [
+    assert [(Path(session["file"]).name, session["status"]) for session in report["sessions"]] == [
         ("a.json", "new"),
         ("notes.txt", "skipped"),
     ]
@@ -101,20 +103,20 @@ def test_imports_go_to_a_service(served: LocalServer, monkeypatch: pytest.Monkey
 def test_a_terminal_shows_how_far_it_is_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(force_terminal=True, width=100, record=True)
     monkeypatch.setattr(copies, "console", lambda *, stderr=False: shown)
-    found, told = copies.find([FLAT, CODING]), list[tuple[int, int]]()  # type: ignore[attr-defined]
+    result, value = copies.find([FLAT, CODING]), list[tuple[int, int]]()  # type: ignore[attr-defined]
     size = FLAT.stat().st_size + CODING.stat().st_size
     with copies._progress("importing", quiet=False) as on_bytes, Turnlog.open("memory://") as log:
         assert on_bytes is not None
 
         def both(done: int, total: int) -> None:
-            told.append((done, total))
+            value.append((done, total))
             on_bytes(done, total)
 
-        copies.run(log, found, on_bytes=both)  # type: ignore[attr-defined]
-        assert told[-1] == (size, size) and told == sorted(told)
-        assert FLAT.stat().st_size in [done for done, _ in told]
-        told.clear()
+        copies.run(log, result, on_bytes=both)  # type: ignore[attr-defined]
+        assert value[-1] == (size, size) and value == sorted(value)
+        assert FLAT.stat().st_size in [done for done, _ in value]
+        value.clear()
         exported = log.export(tmp_path / "all.zip", on_bytes=both)
-        assert told[-1] == (exported.size_bytes, exported.size_bytes)
+        assert value[-1] == (exported.size_bytes, exported.size_bytes)
     text = shown.export_text()
     assert "importing" in text and re.search(r"([\d.]+)/\1 kB", text)

@@ -91,14 +91,14 @@ def test_compress_over_a_service_waits_for_its_worker(served: LocalServer, capsy
         for at in range(0, len(sample["messages"]), 25):
             session.append(*sample["messages"][at : at + 25])
     where = ("--url", served.url, "--token", "s3cret", "--user", "ada")
-    found = as_json("compress", SESSION, *where)
-    assert (found["job"]["status"], found["summary"]["position"]) == ("done", found["job"]["result"]["position"])
-    assert [job["job_id"] for job in as_json(*where, "jobs")["jobs"]] == [found["job"]["job_id"]]
+    result = as_json("compress", SESSION, *where)
+    assert (result["job"]["status"], result["summary"]["position"]) == ("done", result["job"]["result"]["position"])
+    assert [job["job_id"] for job in as_json(*where, "jobs")["jobs"]] == [result["job"]["job_id"]]
     assert as_json("jobs", *where, "--status", "failed")["jobs"] == []
-    assert as_json("jobs", *where, "show", found["job"]["job_id"]) == found["job"]
-    assert as_json("jobs", "show", found["job"]["job_id"], *where) == found["job"]
+    assert as_json("jobs", *where, "show", result["job"]["job_id"]) == result["job"]
+    assert as_json("jobs", "show", result["job"]["job_id"], *where) == result["job"]
     refused("jobs", "redrive", *where, code=2, says=r"does not redrive jobs.*needs_engine")
-    refused("jobs", "show", found["job"]["job_id"], "--url", served.url, "--token", "s3cret", code=1, says="not_found")
+    refused("jobs", "show", result["job"]["job_id"], "--url", served.url, "--token", "s3cret", code=1, says="not_found")
 
 
 def summariser(monkeypatch: pytest.MonkeyPatch, *outcomes: Outcome) -> None:
@@ -143,11 +143,11 @@ def test_progress_is_shown_while_it_waits(data: Path, monkeypatch: pytest.Monkey
 
         worker = threading.Thread(target=do)
         worker.start()
-        told = list[str]()
-        done = await_job(log, job, seconds=30, progress=told.append)  # type: ignore[arg-type]
+        result = list[str]()
+        done = await_job(log, job, seconds=30, progress=result.append)  # type: ignore[arg-type]
         worker.join()
     assert done.status == "done"
-    assert told and all(re.fullmatch(rf"job {ID.pattern} \(compress\) is queued, \d+ s", line) for line in told)
+    assert result and all(re.fullmatch(rf"job {ID.pattern} \(compress\) is queued, \d+ s", line) for line in result)
 
 
 def test_progress_is_on_the_terminal_only(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,11 +237,11 @@ def test_wrong_input(data: Path) -> None:
     refused("compress", "nope", "--data", data, code=1, says=r"no session 'nope' \(not_found\)")
     refused("compress", "a b", "--data", data, code=2, says="session id 'a b'")
     refused("compress", SESSION, code=1, says="no data in '.turnlog'.*turnlog serve")
-    for given in (["--keep-loops", "-1"], ["--keep-loops", "x"], ["--max-tokens", "63"], ["--max-tokens", "8001"]):
-        refused("compress", SESSION, "--data", data, *given, code=2, says=given[0])
+    for value in (["--keep-loops", "-1"], ["--keep-loops", "x"], ["--max-tokens", "63"], ["--max-tokens", "8001"]):
+        refused("compress", SESSION, "--data", data, *value, code=2, says=value[0])
     refused("compress", SESSION, "--data", data, "--timeout", "0", code=2, says="--timeout")
-    for given in (["--async"], ["--keep-loops", "1"], ["--max-tokens", "100"]):
-        refused("compress", SESSION, "--show", *given, "--data", data, code=2, says="--show makes no summary")
+    for value in (["--async"], ["--keep-loops", "1"], ["--max-tokens", "100"]):
+        refused("compress", SESSION, "--show", *value, "--data", data, code=2, says="--show makes no summary")
     refused("compress", code=2, says="SESSION")
     refused(
         "jobs", "--status", "open", "--data", data, code=2, says="--status 'open' is not one of queued, failed, done"
@@ -274,10 +274,10 @@ def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
     assert len(runs) >= 2 * 5
     ids = dict[str, str]()
     for command, said in zip(runs[::2], runs[1::2], strict=True):
-        found = run(*(ids.get(word, word) for word in command.split())).output
-        ids |= dict(zip(ID.findall(said), ID.findall(found), strict=False))
+        result = run(*(ids.get(word, word) for word in command.split())).output
+        ids |= dict(zip(ID.findall(said), ID.findall(result), strict=False))
         wanted = re.escape(_plain(said)).replace(re.escape("...\n"), "(.*\n)+")
-        assert re.fullmatch(wanted, _plain(found)), f"{command}\n{found}"
+        assert re.fullmatch(wanted, _plain(result)), f"{command}\n{result}"
 
 
 def _plain(text: str) -> str:

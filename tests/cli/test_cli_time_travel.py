@@ -13,7 +13,7 @@ def test_rewind_says_how_to_undo_it_and_undoes_it(data: Path) -> None:
     before = as_json("show", SESSION, "--in-view", "--limit", "500", "--data", data)["messages"]
     head = as_json("rewind", SESSION, "--to", "5", "--data", data)["head"]
     shown = as_json("show", SESSION, "--in-view", "--data", data)["messages"]
-    assert [one["position"] for one in shown] == [one["position"] for one in before if one["position"] <= 5]
+    assert [item["position"] for item in shown] == [item["position"] for item in before if item["position"] <= 5]
     assert len(as_json("show", SESSION, "--limit", "500", "--data", data)["messages"]) == len(before)
     assert as_json("show", SESSION, "--at", "5", "--data", data)["messages"] == shown
     said = ok("rewind", SESSION, "--to", str(head - 1), "--if-head", str(head), "--data", data)
@@ -31,8 +31,8 @@ def test_fork_and_diff(data: Path) -> None:
         fork.put_state({"lang": "en"})
         fork.update(policy="full")
         fork.append({"role": "user", "content": "And now?"})
-    found = as_json("diff", "what-if", "--from", "5", "--data", data)
-    assert [one["body"]["content"] for one in found["messages"]] == ["And now?"]
+    result = as_json("diff", "what-if", "--from", "5", "--data", data)
+    assert [message["body"]["content"] for message in result["messages"]] == ["And now?"]
     said = ok("diff", "what-if", "--from", "5", "--data", data)
     assert "And now?" in said and "+ state /lang: 'en'" in said and "~ settings: title, policy" in said
     ok("rewind", "what-if", "--to", "3", "--data", data)

@@ -26,12 +26,14 @@ MESSAGES: list[dict[str, Any]] = [
 
 
 def told(before: WindowAnswer, after: WindowAnswer) -> list[tuple[str, str, int | None]]:
-    return [(one.change, one.part.kind, one.part.loop) for one in compare(before.manifest.parts, after.manifest.parts)]
+    return [
+        (item.change, item.part.kind, item.part.loop) for item in compare(before.manifest.parts, after.manifest.parts)
+    ]
 
 
 def test_a_window_does_not_differ_from_itself() -> None:
-    found = build_window(MESSAGES, budget=900)
-    assert compare(found.manifest.parts, found.manifest.parts) == ()
+    result = build_window(MESSAGES, budget=900)
+    assert compare(result.manifest.parts, result.manifest.parts) == ()
 
 
 def test_a_new_exchange_is_new_and_nothing_else() -> None:
@@ -43,22 +45,28 @@ def test_a_new_exchange_is_new_and_nothing_else() -> None:
 def test_a_message_within_a_loop_is_told_with_its_loop() -> None:
     before, after = build_window(MESSAGES[:3]), build_window(MESSAGES[:4])
     changes = compare(before.manifest.parts, after.manifest.parts)
-    assert [(one.change, one.part.kind, one.part.first) for one in changes] == [
+    assert [(change.change, change.part.kind, change.part.first) for change in changes] == [
         ("tokens", "loop", 3),
         ("came", "message", 4),
     ]
-    assert {one.tokens for one in changes} == {after.tokens - before.tokens}
+    assert {change.tokens for change in changes} == {after.tokens - before.tokens}
 
 
 def test_a_crossing_is_told_by_loops_with_levels_and_tokens() -> None:
     before, after = build_window(MESSAGES), build_window(MESSAGES, budget=1_000)
     changes = compare(before.manifest.parts, after.manifest.parts)
-    levels = [(one.part.loop, one.before.level, one.after.level) for one in changes if one.before and one.after]
+    levels = [
+        (change.part.loop, change.before.level, change.after.level)
+        for change in changes
+        if change.before and change.after
+    ]
     assert levels and {level for _, _, level in levels} <= {"digest", "out"}
-    assert all(one.tokens < 0 and one.part.kind == "loop" for one in changes if one.change == "level")
-    assert {one.change for one in changes} <= {"level", "came", "went"}, "a line may come"
-    assert all(one.part.kind == "loop" for one in changes if one.change == "went"), "the part older stands for it"
-    assert sum(one.tokens for one in changes) == after.tokens - before.tokens
+    assert all(change.tokens < 0 and change.part.kind == "loop" for change in changes if change.change == "level")
+    assert {change.change for change in changes} <= {"level", "came", "went"}, "a line may come"
+    assert all(change.part.kind == "loop" for change in changes if change.change == "went"), (
+        "the part older stands for it"
+    )
+    assert sum(change.tokens for change in changes) == after.tokens - before.tokens
 
 
 def test_a_summary_comes_where_it_is_sent() -> None:
@@ -68,9 +76,9 @@ def test_a_summary_comes_where_it_is_sent() -> None:
             session.append(question, answer)
         head = session.info().head
         session.compress(keep_loops=1)
-        found = told(session.context(at=head), session.context())
-    assert ("came", "summary", None) in found
-    assert {change for change, kind, _ in found if kind == "loop"} <= {"went", "level"}
+        result = told(session.context(at=head), session.context())
+    assert ("came", "summary", None) in result
+    assert {change for change, kind, _ in result if kind == "loop"} <= {"went", "level"}
 
 
 @settings(max_examples=60, derandomize=not is_full(), deadline=None)
@@ -82,9 +90,9 @@ def test_the_changes_of_loops_and_single_parts_add_up(history: Any, budget: int,
     except BudgetTooSmallError:
         return
     changes = compare(before.manifest.parts, after.manifest.parts)
-    assert sum(one.tokens for one in changes if not _is_within_a_loop(one)) == after.tokens - before.tokens
+    assert sum(change.tokens for change in changes if not _is_within_a_loop(change)) == after.tokens - before.tokens
     back = compare(after.manifest.parts, before.manifest.parts)
-    assert sorted(one.tokens for one in back) == sorted(-one.tokens for one in changes)
+    assert sorted(item.tokens for item in back) == sorted(-change.tokens for change in changes)
 
 
 def _is_within_a_loop(change: Change) -> bool:

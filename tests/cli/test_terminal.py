@@ -73,8 +73,8 @@ class Terminal:
                 assert data or text in self._shown, f"{text!r} was not shown: {self._shown!r}"
                 self._shown += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", data.decode("utf-8", "replace"))
         at = self._shown.index(text) + len(text)
-        found, self._shown = self._shown[:at], self._shown[at:]
-        return found
+        result, self._shown = self._shown[:at], self._shown[at:]
+        return result
 
     def types(self, text: str) -> None:
         os.write(self._own, text.encode())
@@ -98,20 +98,20 @@ def server() -> Iterator[StreamingServer]:
 
 def kept(folder: Path) -> list[Any]:
     with Turnlog.open(location_url(folder / "data")) as log:
-        return [(one.status, one.body.get("content")) for one in log.sessions.get("s").messages()]
+        return [(message.status, message.body.get("content")) for message in log.sessions.get("s").messages()]
 
 
 def test_a_talk_of_two_processes(server: StreamingServer, tmp_path: Path) -> None:
     tools = 'def price(sku: str) -> str:\n    open("asked.txt", "a").write(sku)\n    return "12.50"\n'
     (tmp_path / "shop.py").write_text(tools, encoding="utf-8")
-    given = ["s", "--model", f"{server.url}#m", "--tools", "shop.py:price"]
+    result = ["s", "--model", f"{server.url}#m", "--tools", "shop.py:price"]
     server.replies = [
         {"role": "assistant", "content": "It is far away"},
         {"role": "assistant", "content": "Near."},
         CALL,
     ]
     server.held_after = 6
-    first = Terminal(tmp_path, *given)
+    first = Terminal(tmp_path, *result)
     try:
         first.until("/help lists the commands")
         first.until("you> ")
@@ -140,7 +140,7 @@ def test_a_talk_of_two_processes(server: StreamingServer, tmp_path: Path) -> Non
     assert "It is" not in str(server.asked[1]), "what was interrupted is in no window"
 
     server.replies = [{"role": "assistant", "content": "It is 12.50."}]
-    second = Terminal(tmp_path, *given)
+    second = Terminal(tmp_path, *result)
     try:
         second.until('? price({"sku":"A-7"})')
         second.until("run it?")

@@ -22,9 +22,9 @@ class Signature:
     """What a request says of its signature."""
 
     def __init__(self, received: Received) -> None:
-        found = _CREDENTIAL.fullmatch(received.text("authorization"))
-        assert found, received.text("authorization")
-        self.access_key, self.day, self.region, self.service, signed, self.given = found.groups()
+        match = _CREDENTIAL.fullmatch(received.text("authorization"))
+        assert match, received.text("authorization")
+        self.access_key, self.day, self.region, self.service, signed, self.given = match.groups()
         self.headers = signed.split(";")
         self._received = received
 

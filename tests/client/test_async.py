@@ -44,7 +44,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 async def all_of(pages: Any) -> list[Any]:
-    return [one async for one in pages]
+    return [page async for page in pages]
 
 
 def test_it_is_opened_with_each_option_that_the_other_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,13 +52,13 @@ def test_it_is_opened_with_each_option_that_the_other_client_takes(monkeypatch: 
         "memory://": {"tenant": "acme", "user": "ada", "worker": False, "summariser": str},
         "http://127.0.0.1:1": {"token": "secret", "aws": False, "timeout_seconds": 8.0, "deadline_seconds": 9.0},
     }
-    given, opened = dict[str, Any](), Turnlog.open
+    result, opened = dict[str, Any](), Turnlog.open
     names = inspect.signature(opened).parameters.keys() - {"url"}
     assert inspect.signature(AsyncTurnlog.open).parameters.keys() - {"url", "max_calls"} == names
     assert names == {name for options in places.values() for name in options}
 
     def watched(url: str, **options: Any) -> Turnlog:
-        given[url] = {name: value for name, value in options.items() if value is not None}
+        result[url] = {name: value for name, value in options.items() if value is not None}
         return opened(url, **options)
 
     monkeypatch.setattr(Turnlog, "open", watched)
@@ -69,7 +69,7 @@ def test_it_is_opened_with_each_option_that_the_other_client_takes(monkeypatch: 
                 pass
 
     asyncio.run(life())
-    assert given == places
+    assert result == places
 
 
 @pytest.mark.network
@@ -94,12 +94,14 @@ def test_an_agent_s_life_in_asyncio(url: str) -> None:
             answer = await session.execute_tool("recall_tool_call", {"ref": "3.0"}, call_id="x")
             assert "shipped" in answer.text and session.handles("recall_tool_call")
             assert (await session.patch_state({"n": 1})).state == {"n": 1}
-            assert [one.status async for one in session.loops()] == ["closed"]
+            assert [loop.status async for loop in session.loops()] == ["closed"]
             snapshot = await session.create_snapshot("here")
-            assert isinstance(snapshot, Snapshot) and [one.name async for one in session.snapshots()] == ["here"]
+            assert isinstance(snapshot, Snapshot) and [snapshot.name async for snapshot in session.snapshots()] == [
+                "here"
+            ]
             await session.documents.put_many({f"n/{number}": b"x" * number for number in range(30)})
-            found = [one.key async for one in session.documents.list("n/", limit=7)]
-            assert found == sorted(f"n/{number}" for number in range(30))[:7]
+            values = [item.key async for item in session.documents.list("n/", limit=7)]
+            assert values == sorted(f"n/{number}" for number in range(30))[:7]
             document = await session.documents.reading().get("n/3")
             assert document is not None and document.data == b"xxx"
             await session.documents.delete(["n/3"])
@@ -108,7 +110,7 @@ def test_an_agent_s_life_in_asyncio(url: str) -> None:
             assert isinstance(fork, AsyncSession) and (await fork.info()).messages == 1
             fresh = await fork.reset()
             assert isinstance(fresh, AsyncSession) and fresh.id not in ("a", "b")
-            assert {one.session_id async for one in log.sessions.list()} == {"a", "b", fresh.id}
+            assert {item.session_id async for item in log.sessions.list()} == {"a", "b", fresh.id}
             assert await log.sessions.exists("a") and not await log.sessions.exists("c")
             assert (await log.sessions.get("a")).id == log.sessions.of("a").id
             assert (await session.replay()).state == {"n": 1}
@@ -124,8 +126,8 @@ def test_pages_come_one_after_the_other_as_they_do_in_threads(url: str) -> None:
             for start in range(0, 250, 25):
                 await session.append(*map(said, range(start, start + 25)))
             for order, expected in (("asc", range(250)), ("desc", range(249, -1, -1))):
-                found = await all_of(session.messages(order=order))  # type: ignore[arg-type]
-                assert [one.body for one in found] == list(map(said, expected))
+                result = await all_of(session.messages(order=order))  # type: ignore[arg-type]
+                assert [item.body for item in result] == list(map(said, expected))
             none = session.messages(at=1)
             assert await all_of(none) == [] and await all_of(none) == []
 
@@ -191,9 +193,9 @@ def test_tasks_that_write_at_once_lose_nothing(url: str) -> None:
         async with AsyncTurnlog.open(url, max_calls=8) as log:
             session = await log.sessions.create("a")
             await asyncio.gather(*(session.append(said(number), idempotency_key=f"k{number}") for number in range(40)))
-            found = await all_of(session.messages())
-            assert sorted(one.body["content"] for one in found) == sorted(said(n)["content"] for n in range(40))
-            assert [one.position for one in found] == list(range(2, 42))
+            result = await all_of(session.messages())
+            assert sorted(item.body["content"] for item in result) == sorted(said(n)["content"] for n in range(40))
+            assert [item.position for item in result] == list(range(2, 42))
 
     asyncio.run(work())
 
@@ -246,7 +248,7 @@ def test_a_write_under_way_is_done_before_its_caller_is_told_of_the_cancellation
             held.go.set()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert task.cancelled() and [one.body for one in await all_of(session.messages())] == [USER]
+            assert task.cancelled() and [item.body for item in await all_of(session.messages())] == [USER]
 
     asyncio.run(work())
 
@@ -284,8 +286,8 @@ def test_no_more_calls_at_once_than_there_are_threads_and_a_cancelled_one_in_lin
                 await tasks[5]
             held.go.set()
             await asyncio.gather(*tasks[:5])
-            found = {one.body["content"] for one in await all_of(session.messages())}
-            assert found == {said(number)["content"] for number in range(5)} and held.most == 2
+            values = {item.body["content"] for item in await all_of(session.messages())}
+            assert values == {said(number)["content"] for number in range(5)} and held.most == 2
 
     asyncio.run(work())
 
@@ -297,7 +299,7 @@ def test_a_page_that_was_cancelled_is_not_lost(gate: Gate) -> None:
             session = await log.sessions.create("a")
             for start in range(0, 225, 25):
                 await session.append(*map(said, range(start, start + 25)))
-            messages, found = session.messages(), []
+            messages, result = session.messages(), []
             for _ in range(3):
                 held = Held()
                 gate.plan = [held]
@@ -308,8 +310,8 @@ def test_a_page_that_was_cancelled_is_not_lost(gate: Gate) -> None:
                     await task
                 held.go.set()
                 await log.health()  # behind the page, in the one thread
-                found += [await anext(messages) for _ in range(min(100, 225 - len(found)))]
-            assert [one.body for one in found] == list(map(said, range(225)))
+                result += [await anext(messages) for _ in range(min(100, 225 - len(result)))]
+            assert [item.body for item in result] == list(map(said, range(225)))
             assert await anext(messages, None) is None
 
     asyncio.run(work())

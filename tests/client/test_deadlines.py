@@ -77,7 +77,7 @@ def test_an_unanswered_call_can_be_repeated_with_the_key_that_its_error_has(gate
     with opened(gate, SystemClock()) as log:
         session = log.sessions.of("a")
         assert session.append(USER, idempotency_key=key).first == 2
-        assert [one.body for one in session.messages()] == [USER]
+        assert [message.body for message in session.messages()] == [USER]
         gate.plan = [silent]
     with opened(gate, SystemClock(), deadline_seconds=0.2) as log, pytest.raises(UnavailableError) as read:
         log.sessions.of("a").info()

@@ -137,7 +137,7 @@ def test_a_service_that_does_not_answer_is_no_session_that_is_not_there(gate: Ga
 
 @pytest.mark.network
 def test_a_call_under_way_has_its_answer_though_the_client_is_closed(gate: Gate) -> None:
-    arrived, go, found = threading.Event(), threading.Event(), list[Any]()
+    arrived, go, result = threading.Event(), threading.Event(), list[Any]()
 
     def held(handler: Any) -> bool:
         arrived.set()
@@ -146,13 +146,13 @@ def test_a_call_under_way_has_its_answer_though_the_client_is_closed(gate: Gate)
     log = Turnlog.open(gate.url)
     session = log.sessions.create("a")
     gate.plan = [held]
-    thread = threading.Thread(target=lambda: found.append(session.append(USER)))
+    thread = threading.Thread(target=lambda: result.append(session.append(USER)))
     thread.start()
     assert arrived.wait(10)
     log.close()
     go.set()
     thread.join()
-    assert found[0].first == 2
+    assert result[0].first == 2
 
 
 FORKED = """

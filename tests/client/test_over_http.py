@@ -430,7 +430,7 @@ def test_an_upload_that_the_storage_does_not_take_has_failed_and_may_be_repeated
             put(gate.url + LINK, b"data")
         assert caught.value.error_code == "upload_failed"
         put(gate.url + LINK, b"data")
-    assert [(one.method, one.target, one.body) for one in gate.received] == [("PUT", LINK.encode(), b"data")] * 2
+    assert [(item.method, item.target, item.body) for item in gate.received] == [("PUT", LINK.encode(), b"data")] * 2
 
 
 @pytest.mark.network
@@ -462,7 +462,7 @@ def test_a_request_that_is_passed_on_brings_the_service_s_answer_whatever_its_st
             status(200, body=b"large"),
         ]
         answers = [backend.forward("PATCH", "/v1/x?limit=2", b"{}", {"X-More": "b"}) for _ in range(2)]
-        assert [(one.status, one.data) for one in answers] == [(404, b"none"), (201, b"large")]
+        assert [(answer.status, answer.data) for answer in answers] == [(404, b"none"), (201, b"large")]
         first, second, kept = gate.received
         assert first == second and (first.method, first.target, first.body) == ("PATCH", b"/stage/v1/x?limit=2", b"{}")
         assert (first.text("x-more"), first.text("x-turnlog-user"), kept.target) == ("b", "ada", b"/stage/kept")
@@ -539,7 +539,7 @@ def test_requests_that_arrive_together_are_not_mixed(server: LocalServer) -> Non
                     wrong.append((name, at))
             if [stored.body for stored in session.messages()] != messages:
                 wrong.append(name)
-            if [one.session_id for one in log.sessions.list()] != [f"s{name}"]:
+            if [item.session_id for item in log.sessions.list()] != [f"s{name}"]:
                 wrong.append(f"{name} sees others")
 
     threads = [threading.Thread(target=converse, args=(name,)) for name in "abcdefgh"]
@@ -599,8 +599,8 @@ def test_state_pending_actions_and_history_are_those_of_the_library_in_process(s
         entry = session.record("noted", metadata={"n": 1})
         entries = list(session.history())
         assert entries[0] == entry
-        told = [one.action for one in reversed(entries[1:])]
-        assert told == ["create", "state_change", "cleared", "state_change", "state_change", "approve"]
+        values = [entry.action for entry in reversed(entries[1:])]
+        assert values == ["create", "state_change", "cleared", "state_change", "state_change", "approve"]
         assert entries[-2].diff == [{"op": "add", "path": "/b", "value": None}]
         assert next(session.history(action="cleared")).diff == {"a": None}
 
@@ -609,8 +609,8 @@ def test_state_pending_actions_and_history_are_those_of_the_library_in_process(s
 def test_update_end_and_reset_are_those_of_the_library_in_process(server: LocalServer) -> None:
     with Turnlog.open(server.url) as log:
         session = log.sessions.create("s", title="Old", system="Be brief.", metadata={"a": 1})
-        found = session.update(title="Neu – 新", system=None, tools=({"type": "web_search"},), policy="turns(2)")
-        assert (found.title, found.policy, found.metadata) == ("Neu – 新", "turns(2)", {"a": 1})
+        result = session.update(title="Neu – 新", system=None, tools=({"type": "web_search"},), policy="turns(2)")
+        assert (result.title, result.policy, result.metadata) == ("Neu – 新", "turns(2)", {"a": 1})
         with pytest.raises(InvalidInputError) as caught:
             session.update(recall="never")
         assert caught.value.problems[0].pointer == "/recall"
@@ -620,7 +620,7 @@ def test_update_end_and_reset_are_those_of_the_library_in_process(server: LocalS
         fresh = session.reset()
         assert (fresh.id, fresh.info().reset_of) == (session.reset().id, "s")
         listed = {
-            status: [one.session_id for one in log.sessions.list(status=status)] for status in ("active", "ended")
+            status: [item.session_id for item in log.sessions.list(status=status)] for status in ("active", "ended")
         }
         assert listed == {"active": [fresh.id], "ended": ["s"]}
 

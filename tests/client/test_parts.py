@@ -33,21 +33,21 @@ def log() -> Iterator[Turnlog]:
 
 
 def stored(log: Turnlog) -> list[Any]:
-    return [one.body for one in log.sessions.get("s").messages()]
+    return [message.body for message in log.sessions.get("s").messages()]
 
 
 @given(st.lists(st.integers(0, 1_100), max_size=60))
 def test_parts_are_all_of_it_in_order_and_each_as_long_as_may_be(sizes: list[int]) -> None:
     messages = ["x" * size for size in sizes]
     with patch.object(backend, "MAX_PART_BYTES", 1_000):
-        found = backend.parts_of(messages, [0] * len(messages))
-    assert [one for part in found for one in messages[part]] == messages
-    held = [sum(_bytes(one) for one in messages[part]) for part in found]
-    for at, part in enumerate(found):
+        result = backend.parts_of(messages, [0] * len(messages))
+    assert [item for part in result for item in messages[part]] == messages
+    held = [sum(_bytes(item) for item in messages[part]) for part in result]
+    for at, part in enumerate(result):
         assert 0 < part.stop - part.start <= MAX_MESSAGES
         assert held[at] <= 1_000 or part.stop - part.start == 1
         if at:
-            before = found[at - 1]
+            before = result[at - 1]
             is_full = before.stop - before.start == MAX_MESSAGES
             assert is_full or held[at - 1] + _bytes(messages[part.start]) > 1_000
 
@@ -85,10 +85,10 @@ def test_a_graph_saves_them(log: Turnlog) -> None:
 
 
 def test_an_import_takes_them(log: Turnlog, tmp_path: Path) -> None:
-    said = [{"kind": "user", "content": one["content"], "timestamp": 1763683200000} for one in LARGE]
+    said = [{"kind": "user", "content": item["content"], "timestamp": 1763683200000} for item in LARGE]
     (tmp_path / "s.json").write_text(json.dumps({"id": "s", "messages": said}), encoding="utf-8")
     assert import_files(log, [tmp_path / "s.json"]).written == len(LARGE)
-    assert [one["content"] for one in stored(log)] == [one["content"] for one in LARGE]
+    assert [item["content"] for item in stored(log)] == [item["content"] for item in LARGE]
 
 
 def test_an_agent_s_tools_bring_more_than_an_append_takes(log: Turnlog) -> None:
@@ -102,8 +102,8 @@ def test_an_agent_s_tools_bring_more_than_an_append_takes(log: Turnlog) -> None:
     session = log.sessions.create("s")
     with session.run(lambda window: next(replies), tools={"read": lambda at: LARGE[at]["content"]}) as run:
         assert run.send("Read them").text == "Read."
-    found = [one for one in stored(log) if one["role"] == "tool"]
-    assert [one["content"] for one in found] == [one["content"] for one in LARGE]
+    values = [item for item in stored(log) if item["role"] == "tool"]
+    assert [item["content"] for item in values] == [item["content"] for item in LARGE]
 
 
 def test_a_history_of_any_length_is_appended_and_a_repeated_call_goes_on(log: Turnlog) -> None:

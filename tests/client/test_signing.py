@@ -149,8 +149,8 @@ def test_whatever_is_changed_on_the_way_breaks_the_signature(gate: Gate) -> None
             *(replace(received, headers={**received.headers, name: b"x" + received.headers[name]}) for name in
               ("host", "x-turnlog-user", "x-amz-security-token", "x-amz-date")),
         ]  # fmt: skip
-        changed = [one for one in others if one != received and one.target != received.target + b"&"]
-        assert len(changed) >= 7 and not any(Signature(one).is_of(SECRET) for one in changed)
+        changed = [other for other in others if other != received and other.target != received.target + b"&"]
+        assert len(changed) >= 7 and not any(Signature(item).is_of(SECRET) for item in changed)
         assert not Signature(received).is_of(SECRET + "x")
 
 

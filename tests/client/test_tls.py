@@ -42,7 +42,7 @@ def test_large_bodies_go_both_ways_on_one_connection(
     with Turnlog.open(gate.url, deadline_seconds=60) as log:
         session = log.sessions.create("a")
         session.append(*long)
-        assert [one.body for one in session.messages()] == long
+        assert [message.body for message in session.messages()] == long
         assert gate.connections == 1 and len(gate.received) == 3
 
 

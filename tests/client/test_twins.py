@@ -65,21 +65,21 @@ def test_an_async_object_has_what_the_sync_one_has_and_no_more(sync: type, twin:
 @pytest.mark.parametrize(("sync", "twin", "name"), METHODS)
 def test_a_twin_has_the_signature_of_its_method(sync: type, twin: type, name: str) -> None:
     other = name.removesuffix("_async")
-    one = signature(sync, f"{other}_async" if hasattr(sync, f"{other}_async") else name)
+    result = signature(sync, f"{other}_async" if hasattr(sync, f"{other}_async") else name)
     two = signature(twin, other)
     extra = {"max_calls"} if name == "open" else set()
     kept = [parameter for parameter in two.parameters.values() if parameter.name not in extra]
-    assert kept == list(one.parameters.values())
+    assert kept == list(result.parameters.values())
     gives = NAMES | {"Turnlog": "Opening", "Self": "AsyncSession"}
-    expected = re.sub(r"^Paged\[", "AsyncPaged[", gives.get(one.return_annotation, one.return_annotation))
+    expected = re.sub(r"^Paged\[", "AsyncPaged[", gives.get(result.return_annotation, result.return_annotation))
     assert two.return_annotation == expected
     assert inspect.getdoc(getattr(twin, other)), "it says what it does"
 
 
 @pytest.mark.parametrize(("sync", "twin", "name"), PROPERTIES)
 def test_what_a_property_gives_is_a_twin_too(sync: type, twin: type, name: str) -> None:
-    found = [inspect.getattr_static(kind, name).fget.__annotations__["return"] for kind in (sync, twin)]
-    assert NAMES[found[0]] == found[1]
+    values = [inspect.getattr_static(kind, name).fget.__annotations__["return"] for kind in (sync, twin)]
+    assert NAMES[values[0]] == values[1]
 
 
 # ------------------------------------------------------------ what is finished when its caller is cancelled
@@ -154,7 +154,7 @@ READ_FIRST = {"export", "cancel_run"}
 """Their first request reads: an export then makes a job and writes a file, a cancelled run is written to the agent's state."""
 
 
-@pytest.mark.parametrize(("sync", "name"), [one for one in CALLS if one[1] not in WITHOUT_A_ROUTE])
+@pytest.mark.parametrize(("sync", "name"), [call for call in CALLS if call[1] not in WITHOUT_A_ROUTE])
 def test_what_may_write_is_finished_and_what_only_reads_is_not(sync: type, name: str, tmp_path: Path) -> None:
     threads, backend = Watched(), AskingBackend()
     made, kind = MADE[sync](backend), dict(TWINS)[sync]
@@ -169,13 +169,13 @@ def test_what_may_write_is_finished_and_what_only_reads_is_not(sync: type, name:
 
 
 def test_pages_are_iterated_and_not_awaited() -> None:
-    found = [
+    values = [
         (twin, name)
         for sync, twin, name in METHODS
         if str(signature(sync, name).return_annotation).startswith("Paged[")
     ]
-    assert len(found) == 9
-    assert not any(inspect.iscoroutinefunction(getattr(twin, name)) for twin, name in found)
+    assert len(values) == 9
+    assert not any(inspect.iscoroutinefunction(getattr(twin, name)) for twin, name in values)
 
 
 async def calls(log: AsyncTurnlog) -> None:

@@ -37,6 +37,6 @@ def _name(model: type[BaseModel]) -> str:
 
 
 def _below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    for one in model.__subclasses__():
-        yield one
-        yield from _below(one)
+    for subclass in model.__subclasses__():
+        yield subclass
+        yield from _below(subclass)

@@ -111,11 +111,11 @@ def said(role: Role, text: str = "x", given_role: str = "", **parts: Any) -> Mes
 
 
 def called(*ids: str, arguments: str = "{}", given_role: str = "assistant") -> Message:
-    return Message("assistant", tool_calls=tuple(ToolCall(one, "f", arguments) for one in ids), given_role=given_role)
+    return Message("assistant", tool_calls=tuple(ToolCall(item, "f", arguments) for item in ids), given_role=given_role)
 
 
 def answered(*ids: str, text: str = "x", given_role: str = "tool") -> Message:
-    results = tuple(ToolResult(one, (Text(text),)) for one in ids)
+    results = tuple(ToolResult(item, (Text(text),)) for item in ids)
     return Message("tool", tool_results=results, given_role=given_role)
 
 

@@ -28,12 +28,12 @@ from turnlog.core.messages import Message, ToolCall, ToolResult
 
 
 def calls(*ids: str, name: str = "f") -> MessageOutline:
-    return MessageOutline("assistant", "", 0, calls=tuple(CallOutline(given, name, "{}") for given in ids))
+    return MessageOutline("assistant", "", 0, calls=tuple(CallOutline(value, name, "{}") for value in ids))
 
 
 def results(*ids: str) -> MessageOutline:
     return MessageOutline(
-        "tool", "", 0, results=tuple(ResultOutline(given, "", by_name=False, is_error=False) for given in ids)
+        "tool", "", 0, results=tuple(ResultOutline(value, "", by_name=False, is_error=False) for value in ids)
     )
 
 
@@ -59,16 +59,16 @@ def test_a_call_gets_a_ref_from_its_position_and_its_index_from_0() -> None:
 
 
 def test_a_result_belongs_to_the_call_of_its_id() -> None:
-    found = paired(calls("a", "b"), results("b"), results("a"))
-    assert answers(found) == {"1.0": "3.0", "1.1": "2.0"}
-    assert found.call_of == {(2, 0): Ref(1, 1), (3, 0): Ref(1, 0)}
-    assert open_refs(found) == []
+    result = paired(calls("a", "b"), results("b"), results("a"))
+    assert answers(result) == {"1.0": "3.0", "1.1": "2.0"}
+    assert result.call_of == {(2, 0): Ref(1, 1), (3, 0): Ref(1, 0)}
+    assert open_refs(result) == []
 
 
 def test_of_several_messages_with_an_open_call_of_its_id_the_newest() -> None:
-    found = paired(calls("a"), calls("a"), results("a"))
-    assert answers(found) == {"2.0": "3.0"}
-    assert open_refs(found) == ["1.0"]
+    result = paired(calls("a"), calls("a"), results("a"))
+    assert answers(result) == {"2.0": "3.0"}
+    assert open_refs(result) == ["1.0"]
 
 
 def test_and_in_it_the_first_such_call() -> None:
@@ -80,8 +80,8 @@ def test_an_answered_call_is_not_open_so_an_older_one_is_next() -> None:
 
 
 def test_an_empty_id_is_no_id_the_newest_message_with_open_calls_in_order() -> None:
-    found = paired(calls("", ""), calls("", ""), results(""), results(""), results(""))
-    assert answers(found) == {"1.0": "5.0", "2.0": "3.0", "2.1": "4.0"}
+    result = paired(calls("", ""), calls("", ""), results(""), results(""), results(""))
+    assert answers(result) == {"1.0": "5.0", "2.0": "3.0", "2.1": "4.0"}
 
 
 def test_a_result_without_an_id_takes_a_call_that_has_one() -> None:
@@ -89,14 +89,14 @@ def test_a_result_without_an_id_takes_a_call_that_has_one() -> None:
 
 
 def test_a_result_with_an_id_does_not_take_a_call_without_one() -> None:
-    found = paired(calls(""), results("a"))
-    assert (answers(found), found.orphans, open_refs(found)) == ({}, [(2, 0)], ["1.0"])
+    result = paired(calls(""), results("a"))
+    assert (answers(result), result.orphans, open_refs(result)) == ({}, [(2, 0)], ["1.0"])
 
 
 def test_a_function_message_goes_by_name() -> None:
-    found = paired(calls("", name="f"), calls("", name="g"), function("f"), function("nobody"))
-    assert answers(found) == {"1.0": "3.0"}
-    assert found.orphans == [(4, 0)]
+    result = paired(calls("", name="f"), calls("", name="g"), function("f"), function("nobody"))
+    assert answers(result) == {"1.0": "3.0"}
+    assert result.orphans == [(4, 0)]
 
 
 def test_a_function_message_without_a_name_goes_by_order() -> None:
@@ -104,28 +104,28 @@ def test_a_function_message_without_a_name_goes_by_order() -> None:
 
 
 def test_a_second_result_for_a_call_takes_the_place_of_the_first() -> None:
-    found = paired(calls("a"), results("a"), results("a"))
-    assert answers(found) == {"1.0": "3.0"}
-    assert found.seconds == [(3, 0)]
-    assert found.call_of == {(2, 0): Ref(1, 0), (3, 0): Ref(1, 0)}
+    result = paired(calls("a"), results("a"), results("a"))
+    assert answers(result) == {"1.0": "3.0"}
+    assert result.seconds == [(3, 0)]
+    assert result.call_of == {(2, 0): Ref(1, 0), (3, 0): Ref(1, 0)}
 
 
 def test_a_result_for_an_id_that_comes_again_belongs_to_the_open_call() -> None:
-    found = paired(calls("a"), results("a"), calls("a"), results("a"))
-    assert answers(found) == {"1.0": "2.0", "3.0": "4.0"}
-    assert found.seconds == []
+    result = paired(calls("a"), results("a"), calls("a"), results("a"))
+    assert answers(result) == {"1.0": "2.0", "3.0": "4.0"}
+    assert result.seconds == []
 
 
 def test_a_result_before_its_call_is_an_orphan() -> None:
-    found = paired(results("a"), calls("a"))
-    assert (found.orphans, open_refs(found)) == ([(1, 0)], ["2.0"])
+    result = paired(results("a"), calls("a"))
+    assert (result.orphans, open_refs(result)) == ([(1, 0)], ["2.0"])
 
 
 def test_a_message_with_calls_and_results_answers_itself_first() -> None:
     both = MessageOutline("assistant", "", 0, calls("a").calls, results("a", "b").results)
-    found = paired(calls("a", "b"), both)
-    assert answers(found) == {"1.1": "2.1", "2.0": "2.0"}
-    assert open_refs(found) == ["1.0"]
+    result = paired(calls("a", "b"), both)
+    assert answers(result) == {"1.1": "2.1", "2.0": "2.0"}
+    assert open_refs(result) == ["1.0"]
 
 
 def test_several_results_in_one_message_may_belong_to_several() -> None:
@@ -134,8 +134,8 @@ def test_several_results_in_one_message_may_belong_to_several() -> None:
 
 def test_calls_that_were_open_before_take_results_too() -> None:
     before = paired(calls("a", "b"), results("a")).open
-    found = pair([(9, results("b"))], before=before)
-    assert answers(found) == {"1.1": "9.0"}
+    result = pair([(9, results("b"))], before=before)
+    assert answers(result) == {"1.1": "9.0"}
 
 
 def test_an_unknown_role_calls_and_answers_nothing() -> None:
@@ -145,8 +145,8 @@ def test_an_unknown_role_calls_and_answers_nothing() -> None:
 
 def test_ids_of_any_length_and_kind_are_told_apart() -> None:
     long, longer, odd = "x" * 64, "x" * 65, "\ud83d"
-    found = paired(calls(_key(long), _key(longer), odd), results(odd), results(_key(longer)), results(_key(long)))
-    assert answers(found) == {"1.0": "4.0", "1.1": "3.0", "1.2": "2.0"}
+    result = paired(calls(_key(long), _key(longer), odd), results(odd), results(_key(longer)), results(_key(long)))
+    assert answers(result) == {"1.0": "4.0", "1.1": "3.0", "1.2": "2.0"}
 
 
 def _key(call_id: str) -> str:
@@ -167,9 +167,9 @@ def test_a_headers_form_of_open_calls_reads_back_equal(count: int) -> None:
 
 def test_a_header_keeps_the_oldest_16_and_counts_the_rest() -> None:
     data, more = many(47).encode()
-    found = OpenCalls.decode(data, more)
-    assert (found.calls, found.more) == (many(16).calls, 31)
-    assert found
+    result = OpenCalls.decode(data, more)
+    assert (result.calls, result.more) == (many(16).calls, 31)
+    assert result
     assert not OpenCalls()
 
 
@@ -192,8 +192,8 @@ def test_what_is_no_ref_is_refused(text: str) -> None:
 
 
 def test_refs_are_in_order_of_place() -> None:
-    given: Sequence[Ref] = [Ref(10, 0), Ref(9, 11), Ref(9, 2)]
-    assert [str(ref) for ref in sorted(given)] == ["9.2", "9.11", "10.0"]
+    result: Sequence[Ref] = [Ref(10, 0), Ref(9, 11), Ref(9, 2)]
+    assert [str(ref) for ref in sorted(result)] == ["9.2", "9.11", "10.0"]
 
 
 @pytest.mark.parametrize("order", ["as called", "backwards", "without ids", "of one id", "by name"])

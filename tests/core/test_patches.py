@@ -113,7 +113,7 @@ RFC_6902: list[tuple[str, Any, Any, Any]] = [
 """Appendix A but A.13, whose duplicate key no request gets past; where it is an error, its pointer."""
 
 
-@pytest.mark.parametrize(("name", "target", "operations", "result"), RFC_6902, ids=[one[0] for one in RFC_6902])
+@pytest.mark.parametrize(("name", "target", "operations", "result"), RFC_6902, ids=[item[0] for item in RFC_6902])
 def test_rfc_6902_appendix_a(name: str, target: Any, operations: Any, result: Any) -> None:
     before = copy.deepcopy(target)
     if isinstance(result, str):

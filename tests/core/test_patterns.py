@@ -156,8 +156,8 @@ def test_a_pattern_has_limits_for_its_characters_its_groups_and_its_states(large
 )
 def test_no_pattern_is_slow(pattern: str, line: str) -> None:
     """Steps are counted: a state that is looked at, once for each set of states that a text leads to."""
-    found = Pattern(pattern).lines([line], max_steps=200_000)
-    assert (found.lines, found.read) == ((), 1)
+    lines = Pattern(pattern).lines([line], max_steps=200_000)
+    assert (lines.lines, lines.read) == ((), 1)
 
 
 def test_a_set_costs_what_it_looks_at() -> None:
@@ -173,5 +173,5 @@ def test_a_set_costs_what_it_looks_at() -> None:
 
 def test_a_search_that_takes_too_many_steps_says_how_far_it_came() -> None:
     lines = [f"{at} abcdefghij" for at in range(1000)]
-    found = Pattern("[0-9a-j ]{1,400}z").lines(lines, max_steps=2_000)
-    assert found.lines == () and 0 < found.read < 1000
+    result = Pattern("[0-9a-j ]{1,400}z").lines(lines, max_steps=2_000)
+    assert result.lines == () and 0 < result.read < 1000

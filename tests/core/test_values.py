@@ -126,15 +126,15 @@ def test_instances_compare_by_their_fields(kinds: dict[str, type[Any]]) -> None:
 
 @pytest.mark.parametrize("kinds", [OURS, THEIRS], ids=["ours", "theirs"])
 def test_an_instance_does_not_change(kinds: dict[str, type[Any]]) -> None:
-    one = kinds["Plain"](1)
+    result = kinds["Plain"](1)
     with pytest.raises(FrozenInstanceError, match="cannot assign to field 'a'"):
-        one.a = 2
+        result.a = 2
     with pytest.raises(FrozenInstanceError, match="cannot delete field 'a'"):
-        del one.a
+        del result.a
     with pytest.raises((FrozenInstanceError, TypeError)):
-        one.other = 2
-    assert not hasattr(one, "__dict__")
-    assert replace(one, a=2) == kinds["Plain"](2)
+        result.other = 2
+    assert not hasattr(result, "__dict__")
+    assert replace(result, a=2) == kinds["Plain"](2)
     with pytest.raises(ValueError, match="negative"):
         replace(kinds["Checked"](1), a=-1)
 
@@ -143,8 +143,8 @@ def test_a_class_tells_the_same_of_itself() -> None:
     for name, kind in OURS.items():
         other = THEIRS[name]
         assert is_dataclass(kind)
-        assert [(one.name, one.type, one.default, one.compare) for one in fields(kind)] == [
-            (one.name, one.type, one.default, one.compare) for one in fields(other)
+        assert [(field.name, field.type, field.default, field.compare) for field in fields(kind)] == [
+            (field.name, field.type, field.default, field.compare) for field in fields(other)
         ]
         assert kind.__match_args__ == other.__match_args__  # type: ignore[attr-defined]
         assert kind.__slots__ == other.__slots__  # type: ignore[attr-defined]
@@ -166,17 +166,17 @@ class Found:
 
 
 def test_instances_are_copied_and_pickled() -> None:
-    one = Found(1, (2,))  # type: ignore[call-arg]
-    for other in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):  # noqa: S301 - our own
-        assert other == one
-        assert other is not one
+    result = Found(1, (2,))  # type: ignore[call-arg]
+    for other in (copy.copy(result), copy.deepcopy(result), pickle.loads(pickle.dumps(result))):  # noqa: S301 - our own
+        assert other == result
+        assert other is not result
 
 
 def test_a_recursive_instance_is_shown() -> None:
     inner: list[Any] = []
-    one = OURS["Made"](1, inner)
-    inner.append(one)
-    assert "b=[...]" in repr(one)
+    result = OURS["Made"](1, inner)
+    inner.append(result)
+    assert "b=[...]" in repr(result)
 
 
 def test_nothing_is_compiled_before_it_is_called() -> None:
@@ -190,9 +190,9 @@ def test_nothing_is_compiled_before_it_is_called() -> None:
         return {getattr(Late, name).__name__ for name in ("__init__", "__eq__", "__hash__")}
 
     assert names() == {"first_init", "first_eq", "first_hash"}
-    one = Late(1)  # type: ignore[call-arg]
+    result = Late(1)  # type: ignore[call-arg]
     assert names() == {"__init__", "first_eq", "first_hash"}
-    assert hash(one) == hash(Late(1))  # type: ignore[call-arg]
+    assert hash(result) == hash(Late(1))  # type: ignore[call-arg]
     assert names() == {"__init__", "__eq__", "__hash__"}
     assert list(inspect.signature(Late).parameters) == ["a"]
 
@@ -231,11 +231,17 @@ def test_a_result_is_computed_once_for_an_object_and_its_arguments() -> None:
     def twice(kept: Any) -> int:
         return int(2 * kept.a)
 
-    one, equal = Kept(1), Kept(1)  # type: ignore[call-arg]
+    result, equal = Kept(1), Kept(1)  # type: ignore[call-arg]
     for _ in range(2):
-        assert [total(one), total(one, 1), total(one, 1, 2), total(one, 2), twice(one)] == [1, 2, 4, 3, 2]
+        assert [total(result), total(result, 1), total(result, 1, 2), total(result, 2), twice(result)] == [
+            1,
+            2,
+            4,
+            3,
+            2,
+        ]
     assert calls == [(1,), (1, 1), (1, 1, 2), (1, 2)]
-    assert total(equal) == total(replace(one)) == 1
+    assert total(equal) == total(replace(result)) == 1
     assert calls[4:] == [(1,), (1,)], "an equal object and a copy begin with nothing"
 
 
@@ -247,10 +253,10 @@ def test_a_result_of_several_objects_is_computed_once_for_the_same_ones_in_a_row
         calls.append(more)
         return sum(kept.a for kept in several) + sum(more)
 
-    one, two, three = (Kept(number) for number in (1, 2, 3))  # type: ignore[call-arg]
-    assert [total([one, two]), total((one, two)), total([one, two], 1), total([one, two])] == [3, 3, 4, 3]
+    result, two, three = (Kept(number) for number in (1, 2, 3))  # type: ignore[call-arg]
+    assert [total([result, two]), total((result, two)), total([result, two], 1), total([result, two])] == [3, 3, 4, 3]
     assert len(calls) == 2
-    assert [total([three, two]), total([two]), total([one, three, two]), total([one, two])] == [5, 2, 6, 3]
+    assert [total([three, two]), total([two]), total([result, three, two]), total([result, two])] == [5, 2, 6, 3]
     assert len(calls) == 6
 
 

@@ -40,11 +40,11 @@ def test_every_row_is_read() -> None:
 
 
 def test_every_route_is_on_the_map_and_no_other() -> None:
-    shown = {one.replace("…", "/v1/sessions/{session_id}") for row in IDEAS for one in named(row[3])}
+    shown = {item.replace("…", "/v1/sessions/{session_id}") for row in IDEAS for item in named(row[3])}
     assert shown == {f"{route.method} {route.path}" for route in ROUTES}
 
 
-@pytest.mark.parametrize("name", sorted({one for row in IDEAS for one in named(row[4])}))
+@pytest.mark.parametrize("name", sorted({item for row in IDEAS for item in named(row[4])}))
 def test_every_call_is_there(name: str) -> None:
     assert found(name) is not None
 

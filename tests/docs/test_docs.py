@@ -76,9 +76,7 @@ def section(text: str, heading: str) -> str:
     """From a heading to the next one of the same or a higher level."""
     level = len(heading) - len(heading.lstrip("#"))
     rest = text[text.index(f"\n{heading}\n") + len(heading) + 2 :]
-    end = re.search(
-        rf"^#{{1,{level}}} ", re.sub(r"```.*?```", lambda found: "x" * len(found[0]), rest, flags=re.S), re.M
-    )
+    end = re.search(rf"^#{{1,{level}}} ", re.sub(r"```.*?```", lambda item: "x" * len(item[0]), rest, flags=re.S), re.M)
     return rest[: end.start()] if end else rest
 
 
@@ -122,12 +120,12 @@ def codes_in(path: Path) -> set[str]:
 def error_codes() -> set[str]:
     """The codes of the error tree, and those that the service's modules give besides."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TurnlogError)]
-    found = {kind.code for kind in kinds if kind is not TurnlogError}
+    values = {kind.code for kind in kinds if kind is not TurnlogError}
     for package in SERVICE:
         for path in (ROOT / "shared" / "turnlog" / package).rglob("*.py"):
-            found |= codes_in(path)
+            values |= codes_in(path)
     translate = importlib.import_module("turnlog.engines.aws_errors")
-    return found | {translate.DENIED, translate.MISSING, translate.REFUSED}
+    return values | {translate.DENIED, translate.MISSING, translate.REFUSED}
 
 
 @pytest.mark.parametrize("code", sorted(error_codes() - {"invalid_settings", "invalid_step"}))
@@ -166,7 +164,7 @@ def test_every_command_is_documented_with_its_options(command: str) -> None:
     below = getattr(group, "commands", {})
     for name in below:
         assert f"`turnlog {command} {name}" in own
-    for parameter in [*group.params, *(one for found in below.values() for one in found.params)]:
+    for parameter in [*group.params, *(param for match in below.values() for param in match.params)]:
         for option in [*parameter.opts, *parameter.secondary_opts]:
             if option.startswith("--") and option != "--help":
                 assert f"`{option}" in own, f"{option} is not documented"
@@ -212,15 +210,15 @@ def test_every_reason_of_a_break_is_documented_and_no_other() -> None:
         section(page("docs/reference/windows.md"), "## What a prompt cache still has"),
         re.M,
     )
-    told = [reason for row in rows for reason in re.findall(r"`(\w+)`", row)]
+    reasons = [reason for row in rows for reason in re.findall(r"`(\w+)`", row)]
     fields = [*PrefixAnswer.model_fields, *(kind for kind in KINDS)]
-    assert sorted(told) == sorted([*get_args(BreakReason), *fields])
+    assert sorted(reasons) == sorted([*get_args(BreakReason), *fields])
 
 
 def test_every_reason_is_documented() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "shared/turnlog/windows").glob("*.py")]
-    reasons = {found for text in sources for found in re.findall(r'reason="(\w+)"', text)}
-    reasons |= {found for text in sources for found in re.findall(r'\b(?:out|digest)\(\w+, "(\w+)"', text)}
+    reasons = {match for text in sources for match in re.findall(r'reason="(\w+)"', text)}
+    reasons |= {match for text in sources for match in re.findall(r'\b(?:out|digest)\(\w+, "(\w+)"', text)}
     text = section(page("docs/reference/windows.md"), "## Manifest")
     assert reasons and {reason for reason in reasons if f"`{reason}`" not in text} == set()
 
@@ -274,8 +272,8 @@ def test_the_examples_of_lint_are_what_it_says() -> None:
     assert len(runs) == 4
     for command, said in zip(runs[::2], runs[1::2], strict=True):
         arguments = [str(ROOT / word) if word.startswith("examples/") else word for word in command.split()]
-        found = testing.CliRunner(env={"COLUMNS": "400"}).invoke(cli.app, arguments).output
-        assert re.fullmatch(re.escape(said).replace(re.escape("...\n"), "(.*\n)+"), found), command
+        result = testing.CliRunner(env={"COLUMNS": "400"}).invoke(cli.app, arguments).output
+        assert re.fullmatch(re.escape(said).replace(re.escape("...\n"), "(.*\n)+"), result), command
 
 
 # ------------------------------------------------------------ links lead somewhere
@@ -303,11 +301,11 @@ def test_relative_links_resolve(path: Path) -> None:
         if re.match(r"[a-z]+:", target):
             continue
         file, _, fragment = target.partition("#")
-        found = (path.parent / file).resolve() if file else path
-        if not found.exists():
+        result = (path.parent / file).resolve() if file else path
+        if not result.exists():
             broken.append(target)
-        elif fragment and found.suffix == ".md":
-            headings = re.findall(r"^#+ (.+)$", without_code(found.read_text(encoding="utf-8")), re.M)
+        elif fragment and result.suffix == ".md":
+            headings = re.findall(r"^#+ (.+)$", without_code(result.read_text(encoding="utf-8")), re.M)
             if fragment not in map(anchor, headings):
                 broken.append(target)
     assert broken == []
@@ -464,16 +462,18 @@ def unlike(shown: object, found: object, where: str = "") -> list[str]:
     if isinstance(shown, dict) and isinstance(found, dict):
         missing = [] if "..." in shown else [f"{where}/{name}: {found[name]!r}" for name in found.keys() - shown.keys()]
         return missing + [
-            one
+            item
             for name in shown.keys() - {"..."}
-            for one in (
+            for item in (
                 unlike(shown[name], found[name], f"{where}/{name}") if name in found else [f"{where}/{name}: not there"]
             )
         ]
     if isinstance(shown, list) and isinstance(found, list) and shown != ["..."]:
         if len(shown) != len(found):
             return [f"{where}: {len(found)} items: {json.dumps(found)}"]
-        return [one for at, pair in enumerate(zip(shown, found, strict=True)) for one in unlike(*pair, f"{where}/{at}")]
+        return [
+            item for at, pair in enumerate(zip(shown, found, strict=True)) for item in unlike(*pair, f"{where}/{at}")
+        ]
     return [] if shown in (found, ["..."]) else [f"{where}: {found!r}"]
 
 
@@ -489,7 +489,7 @@ def test_the_examples_of_the_api_are_answered_so() -> None:
         if (heading, at) == ("### Build a context", 0):
             assert isinstance(answer, dict)
             manifest = blocks(section(page("docs/reference/windows.md"), "## Manifest"), "json")[0]
-            wrong |= {"manifest": found} if (found := unlike(told(manifest), answer["manifest"])) else {}
+            wrong |= {"manifest": result} if (result := unlike(told(manifest), answer["manifest"])) else {}
     assert wrong == {}
 
 
@@ -525,8 +525,8 @@ MEASURED: list[tuple[str, int | None]] = [
 
 
 def sample() -> dict[str, list[dict[str, object]]]:
-    found: dict[str, list[dict[str, object]]] = json.loads(page("examples/conversations/support-agent.json"))
-    return found
+    content: dict[str, list[dict[str, object]]] = json.loads(page("examples/conversations/support-agent.json"))
+    return content
 
 
 def measured_row(policy: str, budget: int | None) -> str:
@@ -570,9 +570,9 @@ def test_the_least_budget_is_measured() -> None:
 def test_the_samples_are_described_with_their_size() -> None:
     for path in sorted((ROOT / "examples" / "conversations").iterdir()):
         text = path.read_text(encoding="utf-8")
-        found = [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else [json.loads(text)]
-        messages = sum(len(one["messages"]) for one in found)
-        row = f"| [{path.name}](conversations/{path.name}) | {len(found)} | {messages} |"
+        result = [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else [json.loads(text)]
+        messages = sum(len(item["messages"]) for item in result)
+        row = f"| [{path.name}](conversations/{path.name}) | {len(result)} | {messages} |"
         assert row in page("examples/README.md")
 
 
@@ -587,5 +587,7 @@ def test_a_merged_decision_is_listed_with_the_one_that_it_stands_in() -> None:
     kept = {path.name[:4]: path.read_text(encoding="utf-8") for path in folder.glob("0*.md")}
     moved = {number for numbers, _ in rows for number in numbers.split(", ")}
     assert len(moved) > 20 and moved.isdisjoint(kept) and {number for _, number in rows} <= set(kept)
-    told = {f"{int(number):04}" for text in kept.values() for was in WAS.findall(text) for number in was.split(" and ")}
-    assert moved - told == {"0010"}, "superseded"
+    values = {
+        f"{int(number):04}" for text in kept.values() for was in WAS.findall(text) for number in was.split(" and ")
+    }
+    assert moved - values == {"0010"}, "superseded"

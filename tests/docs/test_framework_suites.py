@@ -66,7 +66,7 @@ def test_a_failure_counts_when_the_test_fails_alone_too() -> None:
     names = unexplained_of(SUITE, ours, [])
     assert names == {"a", "b"}
     again = [Ran("a", False, ""), Ran("b", True, "E  lost"), Ran("c", False, "")]
-    assert [one.failed for one in settled(ours, again, names)] == [False, True, True]
+    assert [item.failed for item in settled(ours, again, names)] == [False, True, True]
 
 
 def test_only_tests_that_made_a_store_are_counted(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_only_tests_that_made_a_store_are_counted(tmp_path: Path) -> None:
         </testsuite></testsuites>""",
         "utf-8",
     )
-    assert [(one.name, one.failed) for one in run._read(report)] == [
+    assert [(item.name, item.failed) for item in run._read(report)] == [
         ("a.py::one", False),
         ("a.py::two", True),
         ("a.py::setup", True),

@@ -18,16 +18,16 @@ PAGE = (Path(__file__).parent.parent.parent / "docs" / "reference" / "costs.md")
 def lives() -> list[month.Life]:
     """The table of what one session takes, read back."""
     row = r"^\| ([\w: ]+) \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \| ([\d,.]+) \| ([\d,]+) \| ([\d,]+) \|$"
-    found = list[month.Life]()
+    result = list[month.Life]()
     for name, *cells in re.findall(row, PAGE, re.M):
         calls, requests, writes, reads, stored, own = (float(cell.replace(",", "")) for cell in cells)
-        found.append(month.Life(name, int(calls), writes, reads, int(requests), int(stored), own))
-    return found
+        result.append(month.Life(name, int(calls), writes, reads, int(requests), int(stored), own))
+    return result
 
 
 def test_the_page_has_both_kinds_and_every_size() -> None:
     """That its figures are those that are metered now is a test of the generated pages."""
-    assert [one.name for one in lives()] == list(month.KINDS)
+    assert [live.name for live in lives()] == list(month.KINDS)
     for size in month.SIZES:
         assert f"\n| {size:,} |" in PAGE
 
@@ -38,9 +38,9 @@ def test_a_session_is_metered_alike_each_time() -> None:
 
 
 def test_a_month_is_the_sum_of_its_sessions() -> None:
-    one = month.Life("one", 2, 3, 4, 5, 1_000_000, 0)
+    result = month.Life("one", 2, 3, 4, 5, 1_000_000, 0)
     model = LambdaModel(wait_ms_per_request=0)
-    made = month.month([one, one], 10, model, queues=0, alarm_metrics=2, dashboards=1)
+    made = month.month([result, result], 10, model, queues=0, alarm_metrics=2, dashboards=1)
     assert (made.sessions, made.api_requests, made.stored_gb) == (300, 600, pytest.approx(0.3))
     assert made.by_service["DynamoDB"] == pytest.approx(900 * 0.625e-6 + 1_200 * 0.125e-6)
     assert made.by_service["HTTP API"] == pytest.approx(600e-6)
@@ -88,17 +88,17 @@ def test_a_stack_on_trial_has_no_alarms_and_no_dashboard() -> None:
 
 def test_a_bigger_month_costs_in_proportion_but_for_what_stands() -> None:
     model, (small, large) = LambdaModel(), (1_000, 30_000)
-    one, many = (month.month(lives(), size, model, **month.standing()) for size in (small, large))
-    rest = one.by_service.keys() - {"standing", "X-Ray"}
+    result, many = (month.month(lives(), size, model, **month.standing()) for size in (small, large))
+    rest = result.by_service.keys() - {"standing", "X-Ray"}
     assert {name: many.by_service[name] for name in rest} == {
-        name: pytest.approx(30 * one.by_service[name]) for name in rest
+        name: pytest.approx(30 * result.by_service[name]) for name in rest
     }
-    assert many.by_service["standing"] == one.by_service["standing"] > 0
+    assert many.by_service["standing"] == result.by_service["standing"] > 0
 
 
 @pytest.mark.parametrize(("calls_a_second", "traced"), [(0.5, 0.5), (1, 1), (101, 6)])
 def test_x_ray_takes_one_trace_a_second_and_a_share_of_the_others(calls_a_second: float, traced: float) -> None:
     a_day = 86_400
-    one = month.Life("one", round(calls_a_second * 10), 0, 0, 0, 0, 0)
-    made = month.month([one, one], a_day // 10, LambdaModel(), queues=0, alarm_metrics=0, dashboards=0)
+    result = month.Life("one", round(calls_a_second * 10), 0, 0, 0, 0, 0)
+    made = month.month([result, result], a_day // 10, LambdaModel(), queues=0, alarm_metrics=0, dashboards=0)
     assert made.by_service["X-Ray"] == pytest.approx(traced * a_day * month.DAYS * 5e-6)

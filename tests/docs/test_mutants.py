@@ -46,24 +46,24 @@ WANTED = {
 
 
 def test_what_is_changed_and_what_is_left_alone() -> None:
-    assert {(one.kind, one.old, one.new) for one in mutants_of("f.py", SOURCE)} == WANTED
-    for one in mutants_of("f.py", SOURCE):
-        changed = one.apply(SOURCE.encode()).decode()
+    assert {(item.kind, item.old, item.new) for item in mutants_of("f.py", SOURCE)} == WANTED
+    for item in mutants_of("f.py", SOURCE):
+        changed = item.apply(SOURCE.encode()).decode()
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(SOURCE))
 
 
 def test_a_seed_is_one_sample_of_mutants_that_compile() -> None:
     sample = chosen(7, 40)
     assert sample == chosen(7, 40) and sample != chosen(8, 40)
-    for one in sample:
-        source = (ROOT / one.file).read_bytes()
-        assert ast.dump(ast.parse(one.apply(source))) != ast.dump(ast.parse(source)), one
+    for item in sample:
+        source = (ROOT / item.file).read_bytes()
+        assert ast.dump(ast.parse(item.apply(source))) != ast.dump(ast.parse(source)), item
 
 
 def test_a_sample_may_be_of_some_folders() -> None:
     sample = chosen(7, 40, folders=["log", "engines"])
-    assert len(sample) == 40 and {Path(one.file).parent.name for one in sample} == {"log", "engines"}
-    assert all("engines/s3" in one.file for one in chosen(7, 40, "engines/s3", folders=["engines"]))
+    assert len(sample) == 40 and {Path(item.file).parent.name for item in sample} == {"log", "engines"}
+    assert all("engines/s3" in item.file for item in chosen(7, 40, "engines/s3", folders=["engines"]))
     assert chosen(7, 40, "engines/s3", folders=["log"]) == []
 
 
@@ -92,7 +92,7 @@ def test_a_stopped_run_goes_on_and_only_survivors_are_run_again(tmp_path: Path) 
     first.add(Outcome(killed, "tests/x.py::test_y"))
     first.add(Outcome(survivor, ""))
     again = Results(tmp_path / "results.jsonl")
-    assert [again.get(one) for one in (killed, survivor, untried)] == [
+    assert [again.get(value) for value in (killed, survivor, untried)] == [
         Outcome(killed, "tests/x.py::test_y"),
         Outcome(survivor, ""),
         None,
@@ -105,11 +105,15 @@ def test_a_stopped_run_goes_on_and_only_survivors_are_run_again(tmp_path: Path) 
 
 def test_the_page_counts_what_is_killed_of_what_is_not_equivalent() -> None:
     mutants = chosen(7, 12)
-    outcomes = [Outcome(one, "tests/x.py::test_y" if at < 9 else "") for at, one in enumerate(mutants)]
+    outcomes = [Outcome(mutant, "tests/x.py::test_y" if at < 9 else "") for at, mutant in enumerate(mutants)]
     judged = {mutants[9].name: "equivalent: a cache", mutants[10].name: "hole"}
     text = page(outcomes, judged, "--seed 7 --sample 30", commit="abc")
-    told = " ".join(text.split())
-    assert "**9 of 11 mutants were killed** (82%)" in told and "--seed 7 --sample 30" in told
-    assert told.count("· equivalent: a cache") == told.count("· hole") == told.count("· not judged") == 1
+    result = " ".join(text.split())
+    assert "**9 of 11 mutants were killed** (82%)" in result and "--seed 7 --sample 30" in result
+    assert result.count("· equivalent: a cache") == result.count("· hole") == result.count("· not judged") == 1
     again = judged_on(text)
-    assert [again[" ".join(one.name.split())] for one in mutants[9:]] == ["equivalent: a cache", "hole", "not judged"]
+    assert [again[" ".join(mutant.name.split())] for mutant in mutants[9:]] == [
+        "equivalent: a cache",
+        "hole",
+        "not judged",
+    ]

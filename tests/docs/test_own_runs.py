@@ -54,14 +54,14 @@ def test_every_test_has_a_time_limit(pytestconfig: pytest.Config) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("workers", [["-n", "1"], []])
 def test_a_test_that_hangs_is_ended_and_named(tmp_path: Path, workers: list[str]) -> None:
-    told = run(tmp_path / "test_it.py", HANGS, "--timeout", "5", *workers)
-    assert "test_hangs" in told
-    assert not workers or "1 failed, 1 passed" in told, "with workers the other tests go on"
+    outcome = run(tmp_path / "test_it.py", HANGS, "--timeout", "5", *workers)
+    assert "test_hangs" in outcome
+    assert not workers or "1 failed, 1 passed" in outcome, "with workers the other tests go on"
 
 
 def test_a_failure_tells_its_seed_and_its_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
-    told = run(tmp_path / "test_it.py", FAILS)
-    seed = re.search(r"--hypothesis-seed=(\d+)", told)
-    assert seed is not None and "@reproduce_failure(" in told, told
+    outcome = run(tmp_path / "test_it.py", FAILS)
+    seed = re.search(r"--hypothesis-seed=(\d+)", outcome)
+    assert seed is not None and "@reproduce_failure(" in outcome, outcome
     assert seed[0] in run(tmp_path / "test_it.py", FAILS, seed[0])

@@ -26,11 +26,11 @@ def made_of() -> ModuleType:
 
 
 def requirement_files() -> list[Path]:
-    found = [ROOT / "constraints.txt"]
+    result = [ROOT / "constraints.txt"]
     for folder in sorted(path for path in ROOT.iterdir() if path.is_dir()):
         if folder.name not in SKIPPED and not folder.name.startswith(".venv"):
-            found += sorted(folder.rglob("*requirements*.txt"))
-    return found
+            result += sorted(folder.rglob("*requirements*.txt"))
+    return result
 
 
 def lines_of(path: Path) -> list[str]:
@@ -62,25 +62,25 @@ def test_every_requirement_is_one_version_and_names_no_address(path: Path) -> No
 
 def test_every_wheel_of_the_layer_has_its_hash_and_it_is_made_of_the_pins() -> None:
     make_requirements = made_of()
-    found = dict[str, list[str]]()
+    result = dict[str, list[str]]()
     for line in lines_of(LAYER):
         pin, *options = line.split()
-        found[pin] = options
-    assert list(found) == make_requirements.pinned(), "run tools/make_requirements.py"
-    for pin, options in found.items():
+        result[pin] = options
+    assert list(result) == make_requirements.pinned(), "run tools/make_requirements.py"
+    for pin, options in result.items():
         assert options and len(set(options)) == len(options), pin
         assert len(options) == 1 or len(options) >= len(RUNS_ON), f"{pin}: a wheel for each architecture"
     hashes = {
         make_requirements._name(pin): [option.rpartition(":")[2] for option in options]
-        for pin, options in found.items()
+        for pin, options in result.items()
     }
-    assert make_requirements.hashed(list(found), hashes) == LAYER.read_text(encoding="utf-8")
+    assert make_requirements.hashed(list(result), hashes) == LAYER.read_text(encoding="utf-8")
 
 
 def test_hashes_are_asked_for_both_architectures_of_lambda() -> None:
     platforms = made_of().PLATFORMS
     for name, tag in zip(RUNS_ON, ("aarch64", "x86_64"), strict=True):
-        assert platforms[name] and all(one.endswith(tag) for one in platforms[name])
+        assert platforms[name] and all(item.endswith(tag) for item in platforms[name])
 
 
 def commands(text: str) -> list[str]:
@@ -90,14 +90,14 @@ def commands(text: str) -> list[str]:
 
 
 def test_make_installs_nothing_but_pins() -> None:
-    found = list[str]()
+    result = list[str]()
     for path in [ROOT / "Makefile", *sorted((ROOT / "mk").glob("*.mk"))]:
         for command in commands(path.read_text(encoding="utf-8")):
-            found.append(command)
+            result.append(command)
             is_pinned = " -c constraints.txt " in command or " -r " in command or "--require-hashes" in command
             assert is_pinned, f"{path.name}: {command}"
             assert "://" not in command and "index-url" not in command
-    assert len(found) > 5
+    assert len(result) > 5
 
 
 def test_the_layer_is_built_of_wheels_with_hashes_and_without_an_index() -> None:
@@ -110,9 +110,9 @@ def test_the_layer_is_built_of_wheels_with_hashes_and_without_an_index() -> None
 
 
 def test_actions_of_ci_are_named_by_their_commit() -> None:
-    found = 0
+    result = 0
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         for action in re.findall(r"uses:\s*(\S+)", path.read_text(encoding="utf-8")):
-            found += 1
+            result += 1
             assert re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", action), f"{path.name}: {action}"
-    assert found
+    assert result

@@ -31,12 +31,12 @@ def sections(name: str) -> list[Section]:
     blocks = _FENCE.findall(text)
     bare = _FENCE.sub("```", text)
     parts = re.split(r"^(#+) .*$", bare, flags=re.M)[1:]
-    found, at = list[Section](), 0
+    result, at = list[Section](), 0
     for marks, body in zip(parts[::2], parts[1::2], strict=True):
         count = body.count("```")
         links = re.findall(r"\]\(([^)\s]+)\)", body)
         rest = re.sub(r"\]\([^)\s]+\)|`[^`\n]+`", "", body)
-        found.append(
+        result.append(
             Section(
                 len(marks),
                 blocks[at : at + count],
@@ -47,7 +47,7 @@ def sections(name: str) -> list[Section]:
             )
         )
         at += count
-    return found
+    return result
 
 
 def test_each_links_to_the_other() -> None:
@@ -56,7 +56,7 @@ def test_each_links_to_the_other() -> None:
 
 
 def test_they_have_the_same_sections() -> None:
-    assert [one.level for one in sections(ENGLISH)] == [one.level for one in sections(CHINESE)]
+    assert [section.level for section in sections(ENGLISH)] == [section.level for section in sections(CHINESE)]
 
 
 @pytest.mark.parametrize("what", ["blocks", "names", "links", "figures", "rows"])
@@ -68,6 +68,6 @@ def test_a_section_has_the_same(what: str, at: int) -> None:
 def test_it_is_in_chinese() -> None:
     text = _FENCE.sub("", (ROOT / CHINESE).read_text(encoding="utf-8"))
     paragraphs = [
-        one for one in text.split("\n\n") if re.search(r"[A-Za-z]{3} [a-z]{3}", one) and not one.startswith("|")
+        word for word in text.split("\n\n") if re.search(r"[A-Za-z]{3} [a-z]{3}", word) and not word.startswith("|")
     ]
-    assert [one for one in paragraphs if not re.search(r"[\u4e00-\u9fff]", one)] == []
+    assert [paragraph for paragraph in paragraphs if not re.search(r"[\u4e00-\u9fff]", paragraph)] == []

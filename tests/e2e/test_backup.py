@@ -88,9 +88,9 @@ def execute(path: Path, statement: str, *values: Any) -> None:
 def test_what_is_whole_has_no_damage_and_everything_is_counted(log: Turnlog, path: Path) -> None:
     with Turnlog.open(f"sqlite:///{path}", tenant="other", user="eve") as other:
         other.sessions.create("theirs").append({"role": "user", "content": "x"})
-        told = list[int]()
-        done = other.verify(progress=lambda sum: told.append(sum.sessions))
-    assert done.damages == [] and told == [1, 2, 3]
+        result = list[int]()
+        done = other.verify(progress=lambda sum: result.append(sum.sessions))
+    assert done.damages == [] and result == [1, 2, 3]
     assert (done.sessions, done.segments, done.snapshots, done.documents) == (3, 1, 1, 2)
     assert done.commits > 20 and done.payloads >= 4
     alone = log.verify("s")
@@ -110,7 +110,7 @@ def test_an_empty_file_is_whole(tmp_path: Path) -> None:
 
 
 def blob(path: Path, kind: str) -> Path:
-    return next(found for found in path.with_name("turnlog.db.blobs").rglob(f"{kind}/*") if "/s/" in str(found))
+    return next(match for match in path.with_name("turnlog.db.blobs").rglob(f"{kind}/*") if "/s/" in str(match))
 
 
 def _flipped(path: Path) -> None:
@@ -156,11 +156,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_damage_is_found_and_named(log: Turnlog, path: Path, kind: str) -> None:
     damage, item = DAMAGES[kind]
     damage(path)
-    for found in (checked(path, "s"), checked(path)):
-        assert found.damages
-        assert any(one.item.startswith(item) for one in found.damages), found.damages
-        assert {one.session_id for one in found.damages} <= {"s", "f"}
-        assert not any(noise(50)[:20] in one.detail for one in found.damages)
+    for value in (checked(path, "s"), checked(path)):
+        assert value.damages
+        assert any(damage.item.startswith(item) for damage in value.damages), value.damages
+        assert {damage.session_id for damage in value.damages} <= {"s", "f"}
+        assert not any(noise(50)[:20] in damage.detail for damage in value.damages)
 
 
 def test_damage_of_the_file_itself_is_found(log: Turnlog, path: Path) -> None:
@@ -173,7 +173,7 @@ def test_damage_of_the_file_itself_is_found(log: Turnlog, path: Path) -> None:
     data[index : index + 12] = b"T#local#U#mf"
     path.write_bytes(data)
     done = checked(path)
-    assert any("SQLite" in one.detail for one in done.damages if not one.session_id)
+    assert any("SQLite" in damage.detail for damage in done.damages if not damage.session_id)
 
 
 def test_what_is_erased_expires_or_is_redacted_is_no_damage(log: Turnlog, path: Path) -> None:
@@ -239,7 +239,9 @@ def test_a_backup_while_others_write_is_whole_and_opens_as_it_is(
                 if writers == 1:
                     assert [int(text.split()[0]) for text in live] == list(range(len(live)))
                 whole = list(log.sessions.get("s").messages())
-                assert [one.body for one in restored.sessions.get("s").messages()] == [one.body for one in whole]
+                assert [message.body for message in restored.sessions.get("s").messages()] == [
+                    item.body for item in whole
+                ]
                 restored.sessions.get("live").append({"role": "user", "content": "goes on"})
     finally:
         for process in processes:
@@ -288,9 +290,9 @@ def test_what_is_damaged_is_backed_up_as_far_as_it_is_there(log: Turnlog, path: 
     blob(path, "seg").unlink()
     gone(MIDDLE)(path)
     made = log.backup(tmp_path / "copy.db")
-    assert any(one.item.startswith("seg/") for one in made.verification.damages)
-    payloads = {found.name for found in path.with_name("turnlog.db.blobs").rglob("payload/*")}
-    assert payloads == {found.name for found in (tmp_path / "copy.db.blobs").rglob("payload/*")}
+    assert any(damage.item.startswith("seg/") for damage in made.verification.damages)
+    payloads = {match.name for match in path.with_name("turnlog.db.blobs").rglob("payload/*")}
+    assert payloads == {path.name for path in (tmp_path / "copy.db.blobs").rglob("payload/*")}
 
 
 def test_a_blob_that_goes_while_the_backup_is_made_does_not_spoil_it(
@@ -323,7 +325,7 @@ def test_what_the_process_has_in_memory_is_read_from_the_files(log: Turnlog, pat
     assert checked(tmp_path / "copy.db").damages == []
     assert log.verify().damages == []
     blob(path, "snap").unlink()
-    assert [one.item[:5] for one in log.verify().damages] == ["snap/"]
+    assert [damage.item[:5] for damage in log.verify().damages] == ["snap/"]
 
 
 def test_memory_can_be_backed_up_too(tmp_path: Path) -> None:

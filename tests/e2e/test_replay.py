@@ -65,14 +65,14 @@ def _samples() -> list[Transcript]:
 
 
 def _replies(transcripts: list[Transcript]) -> int:
-    return sum(message.get("role") == "assistant" for one in transcripts for message in one.messages[1:])
+    return sum(message.get("role") == "assistant" for transcript in transcripts for message in transcript.messages[1:])
 
 
 def _assert_all_is_well(report: ReplayReport, transcripts: list[Transcript]) -> None:
     assert report.findings == []
     assert report.ok
     assert report.total.sessions == len(transcripts)
-    assert report.total.messages == sum(len(one.messages) for one in transcripts)
+    assert report.total.messages == sum(len(transcript.messages) for transcript in transcripts)
     assert report.total.windows + report.total.too_small == _replies(transcripts)
 
 
@@ -111,7 +111,7 @@ def test_samples_in_the_turnlog_format_are_not_linted_but_come_back(service: Tur
 
 def test_samples_through_the_routes_in_process_on_both_engines(harness: Harness) -> None:
     """The messy ones and one with tools, each engine: a sample on moto is the same run as on SQLite."""
-    transcripts = [one for one in _samples() if one.source in ("messy", "travel-agent-zh")]
+    transcripts = [sample for sample in _samples() if sample.source in ("messy", "travel-agent-zh")]
     report = Replay(policy="default", budget=6000, threads=1).run(harness.log(), transcripts)
     _assert_all_is_well(report, transcripts)
     assert report.warnings == Counter(
@@ -135,7 +135,7 @@ def test_samples_through_the_routes_in_process_on_both_engines(harness: Harness)
 def test_a_wrong_window_and_a_lost_message_are_found(harness: Harness) -> None:
     """The judge is judged: a service that breaks what it gives back is caught at it."""
     owner = Owner.of("acme", "eve")
-    transcript = next(one for one in _samples() if one.id == "travel-agent-zh")
+    transcript = next(sample for sample in _samples() if sample.id == "travel-agent-zh")
     transcript = replace(transcript, messages=transcript.messages[:12])
 
     def outcome(break_it: Any) -> ReplayOutcome:
@@ -182,10 +182,10 @@ def test_a_refused_message_is_a_finding_and_the_others_go_on(harness: Harness) -
 
 
 def test_the_samples_are_valid_but_for_the_messy_ones() -> None:
-    for one in _samples():
-        is_messy = bool(lint(one.messages, format="openai_chat"))
-        assert is_messy <= (one.source == "messy"), one.id
-        assert one.source == "messy" or len(one.messages) >= 40
+    for sample in _samples():
+        is_messy = bool(lint(sample.messages, format="openai_chat"))
+        assert is_messy <= (sample.source == "messy"), sample.id
+        assert sample.source == "messy" or len(sample.messages) >= 40
 
 
 # ---------------------------------------------------------------- ../shared/data
@@ -205,14 +205,16 @@ def test_real_conversations_over_http(
 ) -> None:
     """A fixed sample of every source, the first messages of each; a part of it by each policy."""
     chosen = sample_of(_real(real_data), PR_SESSIONS)
-    assert len(chosen) == PR_SESSIONS and len({one.source for one in chosen}) == 14
-    transcripts = [replace(one, messages=one.messages[:PR_MESSAGES]) for one in chosen[half :: 4 if is_full() else 10]]
+    assert len(chosen) == PR_SESSIONS and len({item.source for item in chosen}) == 14
+    transcripts = [
+        replace(item, messages=item.messages[:PR_MESSAGES]) for item in chosen[half :: 4 if is_full() else 10]
+    ]
     _assert_all_is_well(Replay(policy=policy, budget=budget).run(service, transcripts), transcripts)
 
 
 def test_real_conversations_in_process_on_both_engines(harness: Harness, real_data: ModuleType) -> None:
     chosen = sample_of(_real(real_data), 14)
-    transcripts = [replace(one, messages=one.messages[: 20 if is_full() else 7]) for one in chosen]
+    transcripts = [replace(item, messages=item.messages[: 20 if is_full() else 7]) for item in chosen]
     _assert_all_is_well(Replay(threads=1).run(harness.log(), transcripts), transcripts)
 
 

@@ -68,16 +68,16 @@ def talk(loops: int) -> Transcript:
 def assert_all_is_well(report: ReplayReport) -> Compression:
     assert report.findings == []
     assert report.ok
-    found = report.all_compressed
-    assert (found.wrong, found.jobs["failed"], found.jobs["pending"]) == (0, 0, 0)
-    assert found.sessions == report.total.sessions
-    most = found.asked + found.jobs["published"]
-    assert sum(found.jobs.values()) <= most, (
+    result = report.all_compressed
+    assert (result.wrong, result.jobs["failed"], result.jobs["pending"]) == (0, 0, 0)
+    assert result.sessions == report.total.sessions
+    most = result.asked + result.jobs["published"]
+    assert sum(result.jobs.values()) <= most, (
         "one job for each append that asked, and one behind a job that left more to do"
     )
-    assert found.made >= found.jobs["published"]
-    assert 0 < found.tokens < 0.6 * found.source_tokens
-    return found
+    assert result.made >= result.jobs["published"]
+    assert 0 < result.tokens < 0.6 * result.source_tokens
+    return result
 
 
 @pytest.mark.network
@@ -86,14 +86,16 @@ def assert_all_is_well(report: ReplayReport) -> Compression:
 )
 def test_samples_with_summaries_made_meanwhile(service: Turnlog, policy: str, budget: int | None) -> None:
     trigger = OFTEN if policy != "classic" else "policy"
-    samples = [one for one in read_transcripts([SAMPLES]) if one.source != "coding-agent"]  # all of it is one loop
+    samples = [
+        read_transcript for read_transcript in read_transcripts([SAMPLES]) if read_transcript.source != "coding-agent"
+    ]  # all of it is one loop
     report = Replay(policy=policy, budget=budget, compress=trigger).run(service, samples)
-    found = assert_all_is_well(report)
-    assert found.made >= 2
-    assert {name for name, one in report.compressed.items() if one.made} >= {"support-agent", "travel-agent-zh"}
-    told = report.as_json()["compression"]
-    assert told["total"]["made"] == found.made and len(told["sessions"]) == 12
-    assert sum(one["source_tokens"] for one in told["sessions"]) == told["total"]["source_tokens"]
+    result = assert_all_is_well(report)
+    assert result.made >= 2
+    assert {name for name, item in report.compressed.items() if item.made} >= {"support-agent", "travel-agent-zh"}
+    outcome = report.as_json()["compression"]
+    assert outcome["total"]["made"] == result.made and len(outcome["sessions"]) == 12
+    assert sum(session["source_tokens"] for session in outcome["sessions"]) == outcome["total"]["source_tokens"]
 
 
 @pytest.mark.network
@@ -125,18 +127,18 @@ def test_appends_never_wait_for_a_summary(app: Application, service: Turnlog) ->
     assert report.total.windows == 12
     assert len(late) >= len(transcript.messages) - 10, "appended while the summariser was silent"
     assert held[0], "it was released, it did not time out"
-    found = assert_all_is_well(report)
-    assert found.made >= 2, "and the job that ended began another one, because there was more"
+    result = assert_all_is_well(report)
+    assert result.made >= 2, "and the job that ended began another one, because there was more"
 
 
 def test_replays_in_process_on_both_engines(harness: Harness) -> None:
     """Without a service the replay does the jobs itself, at the end."""
     report = Replay(threads=1, compress=OFTEN).run(harness.log(), [talk(8), replace(talk(2), id="short")])
-    found = assert_all_is_well(report)
-    assert (found.made, found.asked, found.loops) == (1, 1, 8 - 1 - KEEP_LOOPS)
-    assert found.jobs == {"published": 1}, "it covers all that there was to cover"
-    one = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(6))
-    assert one.compression is not None and one.compression.made == 1 and not one.findings
+    outcome = assert_all_is_well(report)
+    assert (outcome.made, outcome.asked, outcome.loops) == (1, 1, 8 - 1 - KEEP_LOOPS)
+    assert outcome.jobs == {"published": 1}, "it covers all that there was to cover"
+    result = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(6))
+    assert result.compression is not None and result.compression.made == 1 and not result.findings
 
 
 def test_what_is_left_or_wrong_is_found(tmp_path: Path) -> None:
@@ -176,9 +178,9 @@ def _assert_it_is_found(harness: Harness) -> None:
         (told(messages=3), "counts 3 messages"),
         (told(last=17), "while loop 8 is open"),
     ):
-        found = outcome(wrong)
-        assert says in " ".join(codes(found))
-        assert found.compression is not None and found.compression.wrong >= 1 and not found.compression.ok
+        result = outcome(wrong)
+        assert says in " ".join(codes(result))
+        assert result.compression is not None and result.compression.wrong >= 1 and not result.compression.ok
 
     asked = Transcript("talk", "made-up", [*talk(8).messages, {"role": "user", "content": "And?"}])
     assert "loop 9, which is open" in " ".join(codes(outcome(told(last_loop=9), of=asked)))
@@ -189,9 +191,9 @@ def _assert_it_is_found(harness: Harness) -> None:
         parts = [replace(part, last=answer.head) if part.kind == "summary" else part for part in answer.manifest.parts]
         return answer.model_copy(update={"manifest": answer.manifest.model_copy(update={"parts": parts})})
 
-    found = outcome(shown)
-    assert [finding.code for finding in found.findings] == ["summary"]
-    assert "the window at the end" in codes(found)[0]
+    result = outcome(shown)
+    assert [finding.code for finding in result.findings] == ["summary"]
+    assert "the window at the end" in codes(result)[0]
 
 
 def test_a_job_that_fails_is_told(harness: Harness) -> None:
@@ -199,14 +201,14 @@ def test_a_job_that_fails_is_told(harness: Harness) -> None:
         raise InvalidInputError("this can't be summarised", code="filtered")
 
     harness.app.compress_session._summariser = ScriptedSummariser(then=fails)
-    found = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(8))
-    assert found.compression is not None
-    assert (found.compression.made, found.compression.jobs["failed"], found.compression.wrong) == (0, 1, 0)
-    assert {finding.code for finding in found.findings} == {"summary"} and found.row.lost == 0
+    result = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(8))
+    assert result.compression is not None
+    assert (result.compression.made, result.compression.jobs["failed"], result.compression.wrong) == (0, 1, 0)
+    assert {finding.code for finding in result.findings} == {"summary"} and result.row.lost == 0
     harness.app.compress_session._summariser = ScriptedSummariser(then=UnavailableError("down"))
-    found = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(8))
-    assert found.compression is not None and found.compression.ok, "an outage costs nothing: later appends ask again"
-    assert found.compression.jobs == {"postponed": 1}
+    result = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(8))
+    assert result.compression is not None and result.compression.ok, "an outage costs nothing: later appends ask again"
+    assert result.compression.jobs == {"postponed": 1}
 
 
 def test_the_window_may_show_no_loop_that_is_too_new() -> None:
@@ -284,15 +286,15 @@ def _real(real_data: ModuleType) -> list[Transcript]:
 def test_real_conversations_with_summaries_made_meanwhile(service: Turnlog, real_data: ModuleType) -> None:
     """A fixed sample of every source, the first messages of each."""
     chosen = sample_of(_real(real_data), PR_SESSIONS)
-    transcripts = [replace(one, messages=one.messages[:PR_MESSAGES]) for one in chosen]
-    assert len({one.source for one in transcripts}) == 14
-    found = assert_all_is_well(Replay(compress=OFTEN).run(service, transcripts))
-    assert found.made >= 8 and found.loops > 20  # how many depends on when the worker comes
+    transcripts = [replace(item, messages=item.messages[:PR_MESSAGES]) for item in chosen]
+    assert len({transcript.source for transcript in transcripts}) == 14
+    result = assert_all_is_well(Replay(compress=OFTEN).run(service, transcripts))
+    assert result.made >= 8 and result.loops > 20  # how many depends on when the worker comes
 
 
 @pytest.mark.full
 @pytest.mark.network
 def test_all_real_conversations_with_summaries_made_meanwhile(service: Turnlog, real_data: ModuleType) -> None:
     report = Replay(compress=OFTEN).run(service, _real(real_data))
-    found = assert_all_is_well(report)
-    assert report.total.sessions == 377 and found.made > 300
+    result = assert_all_is_well(report)
+    assert report.total.sessions == 377 and result.made > 300

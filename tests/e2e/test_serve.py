@@ -152,13 +152,15 @@ def test_killed_in_the_middle_of_appends_it_has_lost_nothing_and_goes_on(served:
         process, url = served.start()
         with Turnlog.open(url) as log:
             session = log.sessions.get("s")
-            stored = {one.position: one.body for one in session.messages()}
+            stored = {message.position: message.body for message in session.messages()}
             assert {position: _message(number) for number, position in acknowledged.items()}.items() <= stored.items()
             assert len(stored) - len(acknowledged) in (0, 1), "at most the one that had no answer"
             assert list(stored) == list(range(2, len(stored) + 2))
             # The same key again: it is stored once, whether or not the first try had its effect.
             acknowledged[unanswered] = session.append(_message(unanswered), idempotency_key=f"k{unanswered}").first
-            assert [one.body for one in session.messages()] == [_message(number) for number in sorted(acknowledged)]
+            assert [message.body for message in session.messages()] == [
+                _message(number) for number in sorted(acknowledged)
+            ]
             assert session.context(budget=100_000).messages
         unanswered += 1
         process.send_signal(signal.SIGTERM)
@@ -175,7 +177,7 @@ def test_stopped_in_the_middle_of_appends_it_ends_cleanly(served: Served, number
     stopper.join()
     assert _ended(process) == (0, "", "")
     with Turnlog.open(f"sqlite:///{served.folder / 'turnlog.db'}") as log:
-        stored = {one.position: one.body for one in log.sessions.get("s").messages()}
+        stored = {message.position: message.body for message in log.sessions.get("s").messages()}
     assert {position: _message(number) for number, position in acknowledged.items()}.items() <= stored.items()
 
 
@@ -230,10 +232,10 @@ def test_a_port_that_is_taken_is_said(served: Served) -> None:
 
 def test_two_services_on_one_folder_share_its_sessions(served: Served) -> None:
     (_, first), (_, second) = served.start(), served.start()
-    with Turnlog.open(first) as one, Turnlog.open(second) as other:
-        one.sessions.create("a/b:c@d").append(_message(1))
+    with Turnlog.open(first) as session, Turnlog.open(second) as other:
+        session.sessions.create("a/b:c@d").append(_message(1))
         other.sessions.get("a/b:c@d").append(_message(2))
-        assert [stored.body for stored in one.sessions.get("a/b:c@d").messages()] == [_message(1), _message(2)]
+        assert [stored.body for stored in session.sessions.get("a/b:c@d").messages()] == [_message(1), _message(2)]
     with urlopen(f"{first}/v1/sessions/a%2Fb:c%40d") as answer:
         assert json.load(answer)["session_id"] == "a/b:c@d"
 

@@ -69,19 +69,17 @@ class Served:
         )
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
-                found, text = answer.status, answer.read()
+                result, text = answer.status, answer.read()
         except urllib.error.HTTPError as error:
-            found, text = error.code, error.read()
-        assert found == status, text
+            result, text = error.code, error.read()
+        assert result == status, text
         self.called.add(name)
         return json.loads(text)
 
     def finished(self, job: dict[str, Any]) -> dict[str, Any]:
         """The job once it is no longer queued."""
         assert job["status"] == "queued"
-        return _eventually(
-            lambda: self.call("get_job", job_id=job["job_id"]), lambda found: found["status"] != "queued"
-        )
+        return _eventually(lambda: self.call("get_job", job_id=job["job_id"]), lambda item: item["status"] != "queued")
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +92,10 @@ def served() -> Iterator[Served]:
 
 def _eventually(ask: Callable[[], Any], is_right: Callable[[Any], bool]) -> Any:
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not is_right(found := ask()):
-        assert time.monotonic() < deadline, found
+    while not is_right(result := ask()):
+        assert time.monotonic() < deadline, result
         time.sleep(0.05)
-    return found
+    return result
 
 
 def _talk(served: Served, session: str, *, turns: int = 8) -> None:
@@ -133,7 +131,7 @@ def test_afterwards_nothing_of_it_is_left(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_resources_are_those_of_the_template(served: Served) -> None:
     stack = served.service.stack
-    assert {one.logical_id: one.kind.rpartition(":")[2] for one in stack.resources} == {
+    assert {resource.logical_id: resource.kind.rpartition(":")[2] for resource in stack.resources} == {
         "Table": "Table",
         "Bucket": "Bucket",
         "CompressQueue": "Queue",
@@ -145,12 +143,12 @@ def test_the_resources_are_those_of_the_template(served: Served) -> None:
         "OffloadQueue": "Queue",
         "OffloadDeadLetters": "Queue",
     }
-    assert not {one.kind for one in stack.resources} & NOT_CREATED.keys()
+    assert not {resource.kind for resource in stack.resources} & NOT_CREATED.keys()
 
 
 def test_each_function_has_the_engine_that_the_template_says(served: Served) -> None:
     stack = served.service.stack
-    names = {one.logical_id: one.name for one in stack.resources}
+    names = {resource.logical_id: resource.name for resource in stack.resources}
     plain = f"dynamodb://{names['Table']}?bucket={names['Bucket']}"
     engines = {name: function.environment["TURNLOG_ENGINE"] for name, function in stack.functions.items()}
     assert engines["StateFunction"] == plain
@@ -166,9 +164,9 @@ def test_each_function_has_the_engine_that_the_template_says(served: Served) -> 
 
 def test_each_queue_is_given_to_its_worker(served: Served) -> None:
     stack = served.service.stack
-    names = {one.logical_id: one.name for one in stack.resources}
-    found = {one.function: (one.queue_url, one.dead_letter_url, one.batch) for one in stack.sources}
-    assert found == {
+    names = {resource.logical_id: resource.name for resource in stack.resources}
+    values = {source.function: (source.queue_url, source.dead_letter_url, source.batch) for source in stack.sources}
+    assert values == {
         "CompressWorker": (names["CompressQueue"], names["CompressDeadLetters"], 1),
         "SnapshotWorker": (names["SnapshotQueue"], names["SnapshotDeadLetters"], 1),
         "EraseWorker": (names["EraseQueue"], names["EraseDeadLetters"], 1),
@@ -183,20 +181,20 @@ def test_the_handlers_that_the_template_names_have_these_routes_and_jobs(
     stack = served.service.stack
     monkeypatch.setattr(lambda_api, "make_handler", lambda routes: routes)
     monkeypatch.setattr(sqs, "make_worker", lambda kinds: tuple(kinds))
-    pollers = {one.function for one in stack.sources}
+    pollers = {source.function for source in stack.sources}
     for name, function in stack.functions.items():
         module_name, _, attribute = function.handler.rpartition(".")
         for loaded in ("api", "workers", module_name):
             monkeypatch.delitem(sys.modules, loaded, raising=False)
-        given: Any = getattr(importlib.import_module(module_name), attribute)
+        result: Any = getattr(importlib.import_module(module_name), attribute)
         monkeypatch.delitem(sys.modules, module_name)
         if name == "RetentionWorker":
-            assert callable(given)
+            assert callable(result)
         elif name in pollers:
-            assert given == QUEUES[function.resource]
+            assert result == QUEUES[function.resource]
         else:
-            wanted = {route for route, found in stack.routes.items() if found == name}
-            assert {one.key for one in given} == wanted
+            wanted = {route for route, match in stack.routes.items() if match == name}
+            assert {item.key for item in result} == wanted
     assert pollers | set(stack.routes.values()) | {"RetentionWorker"} == stack.functions.keys()
 
 
@@ -221,7 +219,7 @@ def test_a_route_is_answered_by_the_application_of_its_function(
 
 
 def test_its_clients_are_behind_the_guard(served: Served) -> None:
-    table = next(one.name for one in served.service.stack.resources if one.logical_id == "Table")
+    table = next(resource.name for resource in served.service.stack.resources if resource.logical_id == "Table")
     with pytest.raises(GuardError, match="Scan"):
         aws_clients.make_clients(REGION).dynamodb.scan(TableName=table)
 
@@ -234,7 +232,7 @@ def test_every_route_answers(served: Served) -> None:
     _talk(served, "every")
     at = {"session_id": "every"}
     assert served.call("get_session", **at)["messages"] == 16
-    assert next(one["session_id"] for one in served.call("list_sessions")["sessions"]) == "every"
+    assert next(session["session_id"] for session in served.call("list_sessions")["sessions"]) == "every"
     assert len(served.call("read_messages", **at)["messages"]) == 16
     assert len(served.call("read_loops", **at)["loops"]) == 8
     assert served.call("build_context", **at, body={"budget": 50_000})["messages"]
@@ -248,7 +246,7 @@ def test_every_route_answers(served: Served) -> None:
     served.call("compress_session", **at, body={"mode": "sync", "keep_loops": 1})
     assert served.call("get_summary", **at)["last"] > 2
     snapshot = served.call("create_snapshot", **at, body={"name": "before"}, status=201)
-    assert [one["name"] for one in served.call("list_snapshots", **at)["snapshots"]] == ["before"]
+    assert [snapshot["name"] for snapshot in served.call("list_snapshots", **at)["snapshots"]] == ["before"]
     assert served.call("get_snapshot", **at, snapshot="before")["snapshot_id"] == snapshot["snapshot_id"]
     restored = served.call(
         "restore_snapshot", **at, snapshot="before", body={"as": "fork", "session_id": "again"}, status=201
@@ -262,7 +260,7 @@ def test_every_route_answers(served: Served) -> None:
     assert served.call("download", token="invented", status=404)["code"] == "not_found"
     job = served.call("compress_session", **at, body={"mode": "async"}, status=202)
     assert served.call("get_job", job_id=job["job_id"])["kind"] == "compress"
-    assert job["job_id"] in [one["job_id"] for one in served.call("list_jobs")["jobs"]]
+    assert job["job_id"] in [job["job_id"] for job in served.call("list_jobs")["jobs"]]
     assert served.finished(job)["status"] == "done"
     discarded = served.call("discard_summary", **at, status=202)
     assert discarded["kind"] == "compress"
@@ -314,7 +312,7 @@ def test_payloads_go_to_the_bucket_and_come_back(served: Served) -> None:
         session = log.sessions.create("large")
         large = {"role": "user", "content": "".join(f"line {number}\n" for number in range(60_000))}
         session.append(large)
-        assert [one.body for one in session.messages()] == [large]
+        assert [message.body for message in session.messages()] == [large]
     blobs = served.service.app_of("AppendFunction").engine.blobs
     assert any("/large/" in name or "large" in name for name in blobs.names(""))
 
@@ -342,7 +340,7 @@ def test_threads_that_write_one_session_lose_nothing(served: Served) -> None:
     with ThreadPoolExecutor(6) as pool:
         positions = [position for written in pool.map(write, range(6)) for position in written]
     with Turnlog.open(served.url) as log:
-        stored = {one.position: one.body["content"] for one in log.sessions.get("many").messages()}
+        stored = {message.position: message.body["content"] for message in log.sessions.get("many").messages()}
     assert sorted(positions) == sorted(stored) == list(range(2, 50))
     assert len(set(stored.values())) == 48
 
@@ -350,11 +348,14 @@ def test_threads_that_write_one_session_lose_nothing(served: Served) -> None:
 @pytest.mark.full
 def test_the_sample_conversations_replay_without_a_finding(served: Served) -> None:
     # moto is slow with large items: of the long one, the beginning.
-    transcripts = [replace(one, messages=one.messages[:MAX_MESSAGES]) for one in read_transcripts([SAMPLES])]
+    transcripts = [
+        replace(read_transcript, messages=read_transcript.messages[:MAX_MESSAGES])
+        for read_transcript in read_transcripts([SAMPLES])
+    ]
     with Turnlog.open(served.url) as log:
         report = Replay(policy="default", budget=60_000).run(log, transcripts)
     assert report.findings == [] and report.ok
-    assert report.total.messages == sum(len(one.messages) for one in transcripts)
+    assert report.total.messages == sum(len(transcript.messages) for transcript in transcripts)
 
 
 # Jobs
@@ -382,7 +383,7 @@ def test_poison_is_a_dead_letter_after_five_receives_and_harms_no_other_job(
 ) -> None:
     later_ms, now_ms = 0, sqs_models.unix_time_millis  # type: ignore[attr-defined]
     monkeypatch.setattr(sqs_models, "unix_time_millis", lambda: now_ms() + later_ms)
-    source = next(one for one in served.service.stack.sources if one.function == "CompressWorker")
+    source = next(source for source in served.service.stack.sources if source.function == "CompressWorker")
     queue = served.service.queue_of(source)
     _talk(served, "beside", turns=4)
     with caplog.at_level(logging.WARNING, "turnlog"):
@@ -413,12 +414,12 @@ def test_the_command_says_what_it_made_and_ends_cleanly() -> None:
     try:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(10)]
-        found = re.search(r"turnlog serves (http://127\.0\.0\.1:\d+)", lines[0])
-        assert found, process.communicate()[1]
+        hits = re.search(r"turnlog serves (http://127\.0\.0\.1:\d+)", lines[0])
+        assert hits, process.communicate()[1]
         said = "".join(lines)
         assert "gone when it stops" in said
         assert re.search(r"Table +AWS::DynamoDB::Table +turnlog-table", said)
-        with Turnlog.open(found[1]) as log:
+        with Turnlog.open(hits[1]) as log:
             log.sessions.create("a").append({"role": "user", "content": "hi"})
             assert log.sessions.get("a").info().messages == 1
         process.send_signal(signal.SIGINT)

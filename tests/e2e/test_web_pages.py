@@ -72,8 +72,8 @@ class Service:
     def state(self) -> object:
         """Return what a request could have changed."""
         return [
-            (one.session_id, one.title, one.head, one.status)
-            for one in self.app.list_sessions(Owner.of("local", "me")).sessions
+            (session.session_id, session.title, session.head, session.status)
+            for session in self.app.list_sessions(Owner.of("local", "me")).sessions
         ]
 
     def close(self) -> None:

@@ -72,18 +72,20 @@ def adapted(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """
     left_out, resources = [], dict[str, Any]()
     for name, resource in document["Resources"].items():
-        given = resource.get("Properties", {})
-        if resource["Type"] == "AWS::CloudWatch::Alarm" and "Metrics" in given:
+        value = resource.get("Properties", {})
+        if resource["Type"] == "AWS::CloudWatch::Alarm" and "Metrics" in value:
             left_out.append(name)
             continue
         events = {
             source: {**event, "Properties": {k: v for k, v in event["Properties"].items() if k != "ScalingConfig"}}
-            for source, event in given.get("Events", {}).items()
+            for source, event in value.get("Events", {}).items()
         }
         left_out += [
-            f"{name}.ScalingConfig" for one in given.get("Events", {}).values() if "ScalingConfig" in one["Properties"]
+            f"{name}.ScalingConfig"
+            for event in value.get("Events", {}).values()
+            if "ScalingConfig" in event["Properties"]
         ]
-        resources[name] = {**resource, "Properties": {**given, "Events": events}} if events else resource
+        resources[name] = {**resource, "Properties": {**value, "Events": events}} if events else resource
     return {**document, "Resources": resources}, left_out
 
 
@@ -123,13 +125,13 @@ class Deployed:
     def ids(self) -> dict[str, str]:
         """Physical ids by logical id."""
         pages = self.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=STACK)
-        found = (one for page in pages for one in page["StackResourceSummaries"])
-        return {one["LogicalResourceId"]: one["PhysicalResourceId"] for one in found}
+        result = (stackresourcesummary for page in pages for stackresourcesummary in page["StackResourceSummaries"])
+        return {item["LogicalResourceId"]: item["PhysicalResourceId"] for item in result}
 
     @cached_property
     def outputs(self) -> dict[str, str]:
         (stack,) = self.client("cloudformation").describe_stacks(StackName=STACK)["Stacks"]
-        return {one["OutputKey"]: one["OutputValue"] for one in stack["Outputs"]}
+        return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
     @property
     def api_id(self) -> str:
@@ -158,7 +160,7 @@ class Deployed:
         iam, role = self.client("iam"), self.ids[self._role_of(function)]
         (name,) = iam.list_role_policies(RoleName=role)["PolicyNames"]
         document = iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
-        kept = [one for one in document["Statement"] if one["Sid"] != sid]
+        kept = [item for item in document["Statement"] if item["Sid"] != sid]
         assert len(kept) == len(document["Statement"]) - 1, f"{role} has no statement {sid}"
         iam.put_role_policy(RoleName=role, PolicyName=name, PolicyDocument=json.dumps({**document, "Statement": kept}))
         try:
@@ -169,8 +171,8 @@ class Deployed:
     def credentials_of(self, function: str) -> Session:
         """Credentials of a function's role, as Lambda gives it."""
         arn = self.client("iam").get_role(RoleName=self.ids[self._role_of(function)])["Role"]["Arn"]
-        given = self.client("sts").assume_role(RoleArn=arn, RoleSessionName="e2e")["Credentials"]
-        return _session(given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"])
+        result = self.client("sts").assume_role(RoleArn=arn, RoleSessionName="e2e")["Credentials"]
+        return _session(result["AccessKeyId"], result["SecretAccessKey"], result["SessionToken"])
 
     def _role_of(self, function: str) -> str:
         role: str = self.template.resources[function]["Properties"]["Role"]["Fn::GetAtt"][0]

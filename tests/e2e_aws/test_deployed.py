@@ -34,8 +34,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
         pytest.skip("it takes a build and minutes: make e2e")
     for needed in (BUILD / "template.yaml", SAM, server().executable):
         assert needed.is_file(), f"{needed} is missing: make e2e"
-    with deployed(tmp_path_factory.mktemp("deploy")) as found:
-        yield found
+    with deployed(tmp_path_factory.mktemp("deploy")) as resource:
+        yield resource
 
 
 @pytest.fixture(scope="module")
@@ -46,24 +46,24 @@ def ada(stack: Deployed) -> Iterator[Turnlog]:
 
 def eventually(look: Callable[[], Any], *, is_so: Callable[[Any], bool]) -> Any:
     until = time.monotonic() + _PATIENCE_SECONDS
-    while not is_so(found := look()) and time.monotonic() < until:
+    while not is_so(result := look()) and time.monotonic() < until:
         time.sleep(0.2)
-    assert is_so(found), found
-    return found
+    assert is_so(result), result
+    return result
 
 
 def done(log: Turnlog, job: object) -> Job:
     """The job, once a worker has done it."""
     started = cast("Job", job)
-    found: Job = eventually(lambda: log.job(started.job_id), is_so=lambda one: one.status != "queued")
-    assert found.status == "done", found
-    return found
+    result: Job = eventually(lambda: log.job(started.job_id), is_so=lambda item: item.status != "queued")
+    assert result.status == "done", result
+    return result
 
 
 def versions(stack: Deployed, session_id: str) -> set[str]:
     """Names of a session's objects, those that are no longer current too."""
-    found = stack.client("s3").list_object_versions(Bucket=stack.outputs["BucketName"]).get("Versions", [])
-    return {one["Key"] for one in found if f"/{session_id}/" in one["Key"]}
+    value = stack.client("s3").list_object_versions(Bucket=stack.outputs["BucketName"]).get("Versions", [])
+    return {item["Key"] for item in value if f"/{session_id}/" in item["Key"]}
 
 
 def test_an_update_of_an_older_stack_keeps_its_data(stack: Deployed) -> None:
@@ -81,8 +81,8 @@ def test_an_update_of_an_older_stack_keeps_its_data(stack: Deployed) -> None:
 
 def test_every_route_is_deployed_and_signed_as_the_template_says(stack: Deployed) -> None:
     pages = stack.client("apigatewayv2").get_routes(ApiId=stack.api_id)["Items"]
-    assert {one["RouteKey"] for one in pages} == {route.key for route in ROUTES}
-    is_open = {one["RouteKey"] for one in pages if one["AuthorizationType"] == "NONE"}
+    assert {page["RouteKey"] for page in pages} == {route.key for route in ROUTES}
+    is_open = {page["RouteKey"] for page in pages if page["AuthorizationType"] == "NONE"}
     assert is_open == {"GET /v1/health", "GET /v1/openapi.json"}
 
 
@@ -134,7 +134,7 @@ def test_owners_do_not_see_each_other(stack: Deployed, ada: Turnlog) -> None:
     assert diary.info().user == "iam-user/ada", "a role of that name is another owner"
     with stack.principal("bert").open(stack.url) as bert:
         assert not bert.sessions.exists("diary")
-        assert [one.session_id for one in bert.sessions.list()] == []
+        assert [item.session_id for item in bert.sessions.list()] == []
     assert ada.sessions.exists("diary")
 
 

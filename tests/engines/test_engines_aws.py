@@ -195,8 +195,8 @@ def test_keys_left_unprocessed_are_read_again(clients: Clients, table: DynamoIte
     items = [_item(f"R#{number}") for number in range(12)]
     table.write_many(items)
     _leave_unprocessed(clients, "BatchGetItem", at_most=5)
-    found = table.get_many([Key("P", item["sk"]) for item in items])
-    assert sorted(str(item["sk"]) for item in found.values()) == sorted(item["sk"] for item in items)
+    result = table.get_many([Key("P", item["sk"]) for item in items])
+    assert sorted(str(item["sk"]) for item in result.values()) == sorted(item["sk"] for item in items)
     assert len(pauses) == 2
 
 

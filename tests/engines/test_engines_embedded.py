@@ -136,15 +136,15 @@ def test_a_blob_name_cannot_leave_the_folder(tmp_path: Path, name: str) -> None:
 
 def test_folders_that_go_while_they_are_read_or_written_are_no_error(tmp_path: Path) -> None:
     """A put, a listing and an erasure of one folder at once: each is done, or told that its file has been erased."""
-    blobs, told, stop = FileBlobStore(tmp_path), list[Exception](), threading.Event()
+    blobs, result, stop = FileBlobStore(tmp_path), list[Exception](), threading.Event()
 
     def repeat(do: Callable[[int], object]) -> None:
         number = 0
-        while not stop.is_set() and not told:
+        while not stop.is_set() and not result:
             try:
                 do(number := number + 1)
             except Exception as error:
-                told.append(error)
+                result.append(error)
 
     def put(number: int) -> None:
         with suppress(UnavailableError):  # erased before it was in place
@@ -160,7 +160,7 @@ def test_folders_that_go_while_they_are_read_or_written_are_no_error(tmp_path: P
     stop.set()
     for thread in threads:
         thread.join()
-    assert told == []
+    assert result == []
     blobs.erase("s/")
     assert blobs.names("") == []
 
@@ -199,25 +199,25 @@ def test_a_closed_database_says_so(tmp_path: Path) -> None:
 
 
 def test_close_waits_for_what_another_thread_is_doing(database: SqliteDatabase) -> None:
-    begun, go, found = threading.Event(), threading.Event(), list[object]()
+    begun, go, result = threading.Event(), threading.Event(), list[object]()
 
     def use() -> None:
         with database.writing() as connection:
             begun.set()
             go.wait(10)
-            found.append(connection.execute("DELETE FROM jobs").rowcount)
-        found.append("committed")
+            result.append(connection.execute("DELETE FROM jobs").rowcount)
+        result.append("committed")
 
     using, closing = threading.Thread(target=use), threading.Thread(target=database.close)
     using.start()
     assert begun.wait(10)
     closing.start()
     closing.join(0.2)
-    assert closing.is_alive() and not found
+    assert closing.is_alive() and not result
     go.set()
     using.join()
     closing.join(10)
-    assert found == [0, "committed"] and not closing.is_alive()
+    assert result == [0, "committed"] and not closing.is_alive()
     assert database.open_connections == 0
     with pytest.raises(UnavailableError, match="closed"), database.reading():
         pass

@@ -136,9 +136,12 @@ class TestMinistackJobQueue(JobQueueContract):
 
 
 def test_the_recorded_list_is_the_one_that_its_maker_makes() -> None:
-    listed = [{name: value for name, value in one.items() if name not in _OUTCOME} for one in recorded()["operations"]]
+    listed = [
+        {name: value for name, value in operation.items() if name not in _OUTCOME}
+        for operation in recorded()["operations"]
+    ]
     assert listed == operations()
-    kinds = {(one["do"], one.get("index"), one.get("eventual", False)) for one in listed}
+    kinds = {(item["do"], item.get("index"), item.get("eventual", False)) for item in listed}
     assert len(listed) > 300
     assert len(kinds) >= 9
 
@@ -150,7 +153,7 @@ def test_our_meter_says_what_dynoxide_said(monkeypatch: pytest.MonkeyPatch) -> N
         client = make_clients(REGION, max_attempts=1).dynamodb
         create_table(client, "recorded")
         replayed = list(replay(operations(), client, "recorded"))
-    assert differences(replayed, [one.metered for one in replayed]) == []
+    assert differences(replayed, [item.metered for item in replayed]) == []
 
 
 @pytest.mark.network
@@ -159,8 +162,8 @@ def test_our_meter_and_dynoxide_agree_and_the_record_is_true(dynoxide: Clients) 
     client = make_clients(REGION, dynoxide.dynamodb.meta.endpoint_url, max_attempts=1).dynamodb
     replayed = list(replay(operations(), client, "recorded"))
     client.close()
-    assert [one for one in replayed if not one.lost and one.metered != one.reported] == []
-    assert differences(replayed, [one.reported for one in replayed]) == []
+    assert [item for item in replayed if not item.lost and item.metered != item.reported] == []
+    assert differences(replayed, [item.reported for item in replayed]) == []
 
 
 def test_a_put_that_lost_costs_the_larger_of_both_items() -> None:
@@ -175,9 +178,9 @@ _OUTCOME = ("lost", "units")
 
 def differences(replayed: list[Replayed], figures: list[Units | None]) -> list[tuple[object, ...]]:
     """Operations whose outcome or whose figures are not the recorded ones. Of a lost put no figure is recorded."""
-    found = list[tuple[object, ...]]()
-    for number, (one, units, line) in enumerate(zip(replayed, figures, recorded()["operations"], strict=True)):
+    result = list[tuple[object, ...]]()
+    for number, (item, units, line) in enumerate(zip(replayed, figures, recorded()["operations"], strict=True)):
         expected = tuple(line["units"]) if line["units"] is not None else None
-        if one.lost is not line["lost"] or (not one.lost and units != expected):
-            found.append((number, one.operation, units, expected))
-    return found
+        if item.lost is not line["lost"] or (not item.lost and units != expected):
+            result.append((number, item.operation, units, expected))
+    return result

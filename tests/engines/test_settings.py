@@ -22,7 +22,9 @@ def test_models_of_the_environment_are_used_by_both_calls(monkeypatch: pytest.Mo
     with Turnlog.open("memory://") as log:
         session = log.sessions.create("s", model="my-own-7b", output_reserve=1_000)
         windows = [session.context(), log.build_window([], model="my-own", output_reserve=1_000)]
-        assert [(one.manifest.budget.tokens, one.manifest.budget.source) for one in windows] == [(8_000, "model")] * 2
+        assert [(window.manifest.budget.tokens, window.manifest.budget.source) for window in windows] == [
+            (8_000, "model")
+        ] * 2
         assert session.context(budget=500).manifest.budget.tokens == 500
         assert session.context(model="other").manifest.budget.source == "default"
 
@@ -204,10 +206,10 @@ def test_blobs_of_a_file_are_in_a_folder_beside_it(tmp_path: Path) -> None:
     assert (copy.name, copy.queue, copy.copy_to) == ("sqlite", None, None)
     assert copy.items.get_many([Key("p", "s")]) == {Key("p", "s"): {"pk": "p", "sk": "s"}}
     assert (tmp_path / "copies" / "other").is_file() and engine.blobs.get("other") is None
-    for one in (copy, engine):
-        one.close()
+    for value in (copy, engine):
+        value.close()
         with pytest.raises(UnavailableError, match="closed"):
-            one.items.get_many([Key("p", "s")])
+            value.items.get_many([Key("p", "s")])
 
 
 def test_a_counter_has_the_name_of_the_setting() -> None:
@@ -218,7 +220,7 @@ def test_ids_are_long_and_begin_with_a_letter() -> None:
     ids = RandomIds()
     several = {ids.new_id() for _ in range(200)}
     assert len(several) == 200
-    assert all(re.fullmatch("s[a-z2-7]{31}", one) for one in several)
+    assert all(re.fullmatch("s[a-z2-7]{31}", item) for item in several)
     assert {len(ids.nonce()) for _ in range(9)} == {8}
     assert all(0 <= ids.jitter() < 1 for _ in range(99)) and len({ids.jitter() for _ in range(9)}) == 9
 

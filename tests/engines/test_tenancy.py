@@ -67,14 +67,14 @@ def test_threads_serve_whom_their_caller_serves() -> None:
             return in_parallel(seen, range(20), threads=2)
 
     with ThreadPoolExecutor(2) as pool:
-        found = dict(zip("ab", pool.map(work, "ab"), strict=True))
-    assert found == {tenant: [(tenant, f"call-of-{tenant}")] * 20 for tenant in "ab"}
+        values = dict(zip("ab", pool.map(work, "ab"), strict=True))
+    assert values == {tenant: [(tenant, f"call-of-{tenant}")] * 20 for tenant in "ab"}
 
 
 def test_in_parallel_keeps_the_order_and_raises_the_first_error() -> None:
-    assert in_parallel(lambda one: one * 2, range(50), threads=4) == [one * 2 for one in range(50)]
+    assert in_parallel(lambda item: item * 2, range(50), threads=4) == [number * 2 for number in range(50)]
     with pytest.raises(ZeroDivisionError):
-        in_parallel(lambda one: 1 // one, [1, 0, 2], threads=2)
+        in_parallel(lambda item: 1 // item, [1, 0, 2], threads=2)
 
 
 class Watched:
@@ -93,13 +93,13 @@ class Watched:
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
         for key in keys:
             self._check(key.pk)
-        found: dict[Key, Item] = self._inner.get_many(keys, consistent=consistent)
-        return found
+        result: dict[Key, Item] = self._inner.get_many(keys, consistent=consistent)
+        return result
 
     def query(self, query: Query) -> Page:
         self._check(query.pk)
-        found: Page = self._inner.query(query)
-        return found
+        result: Page = self._inner.query(query)
+        return result
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
         self._check(str(item["pk"]))

@@ -37,9 +37,9 @@ class Sts:
 
 def key_of(credentials: TenantCredentials, tenant: str | None) -> str:
     with serving(tenant):
-        found = credentials.get_frozen_credentials()
-    assert found.token in (found.access_key, None)
-    return str(found.access_key)
+        result = credentials.get_frozen_credentials()
+    assert result.token in (result.access_key, None)
+    return str(result.access_key)
 
 
 OWN = Credentials("own", "s")
@@ -48,7 +48,7 @@ OWN = Credentials("own", "s")
 def test_each_tenant_has_its_own_and_keeps_them() -> None:
     sts = Sts()
     credentials = TenantCredentials(OWN, sts)
-    assert [key_of(credentials, one) for one in ("a", "b", None, "a", "b")] == ["a-1", "b-1", "own", "a-1", "b-1"]
+    assert [key_of(credentials, value) for value in ("a", "b", None, "a", "b")] == ["a-1", "b-1", "own", "a-1", "b-1"]
     assert sts.asked == ["a", "b"]
     with pytest.raises(NoCredentialsError):
         key_of(TenantCredentials(None, sts), None)
@@ -86,7 +86,7 @@ def test_credentials_that_are_over_already_are_denied() -> None:
 def test_who_was_not_served_for_longest_is_forgotten() -> None:
     sts = Sts()
     credentials = TenantCredentials(OWN, sts, max_tenants=2)
-    assert [key_of(credentials, one) for one in "abacba"] == ["a-1", "b-1", "a-1", "c-1", "b-2", "a-2"]
+    assert [key_of(credentials, item) for item in "abacba"] == ["a-1", "b-1", "a-1", "c-1", "b-2", "a-2"]
     assert len(credentials._kept) == 2
     many = TenantCredentials(OWN, sts)
     for number in range(MAX_TENANTS + 5):
@@ -105,7 +105,7 @@ def test_tenants_in_threads_never_share() -> None:
         return {(tenant, key_of(credentials, tenant).partition("-")[0]) for tenant in tenants}
 
     with ThreadPoolExecutor(8) as pool:
-        assert set().union(*pool.map(work, range(8))) == {(one, one) for one in "abcd"}
+        assert set().union(*pool.map(work, range(8))) == {(item, item) for item in "abcd"}
 
 
 def test_threads_of_one_tenant_ask_once() -> None:

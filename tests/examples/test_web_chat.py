@@ -34,7 +34,7 @@ class Site:
         self.url = ""
 
     def start(self, **env: str) -> Site:
-        clean = {name: one for name, one in os.environ.items() if not name.startswith(("TURNLOG_", "OPENAI_"))}
+        clean = {name: item for name, item in os.environ.items() if not name.startswith(("TURNLOG_", "OPENAI_"))}
         process = subprocess.Popen(
             [sys.executable, str(SERVER), "--port", "0", "--log", f"sqlite:///{self._folder}/chat.db"],
             stdout=subprocess.PIPE,
@@ -74,9 +74,9 @@ class Visitor:
             sent["Content-Type"] = "application/json"
         self.connection.request(method, path, data, {**sent, **headers})
         answer = self.connection.getresponse()
-        given = answer.getheader("Set-Cookie")
-        if given:
-            self.cookie = given.partition(";")[0]
+        result = answer.getheader("Set-Cookie")
+        if result:
+            self.cookie = result.partition(";")[0]
         return answer
 
     def whole(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
@@ -89,15 +89,15 @@ class Visitor:
             self.connection.close()
 
     def messages(self, **headers: str) -> list[tuple[str, str, str]]:
-        status, found = self.whole("GET", "/messages", **headers)
+        status, result = self.whole("GET", "/messages", **headers)
         assert status == 200
-        return [(one["role"], one["status"], one["text"]) for one in found["messages"]]
+        return [(message["role"], message["status"], message["text"]) for message in result["messages"]]
 
     def say(self, text: str, path: str = "/messages", **headers: str) -> tuple[str, list[str]]:
         """The reply of a whole stream, and the names of its events."""
-        told = list(events(self.ask("POST", path, {"text": text}, **headers)))
+        items = list(events(self.ask("POST", path, {"text": text}, **headers)))
         self.connection.close()
-        return "".join(value.get("text", "") for _, value in told), [name for name, _ in told]
+        return "".join(value.get("text", "") for _, value in items), [name for name, _ in items]
 
     def leaves_after(self, deltas: int, text: str) -> str:
         """Says something, reads so much of the reply, and closes the tab; what was read."""
@@ -124,10 +124,10 @@ def events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, Any]]:
 
 def until_kept(visitor: Visitor, count: int) -> list[tuple[str, str, str]]:
     ends_at = time.monotonic() + PATIENCE_SECONDS
-    while len(found := visitor.messages()) < count:
-        assert time.monotonic() < ends_at, found
+    while len(messages := visitor.messages()) < count:
+        assert time.monotonic() < ends_at, messages
         time.sleep(0.02)
-    return found
+    return messages
 
 
 @pytest.fixture
@@ -171,7 +171,9 @@ def test_a_session_is_one_visitors(running_site: Site) -> None:
     reply, _ = api.say("Hi from a program", **{"X-Session-ID": MINE})
     assert api.cookie == "", "who gives an id keeps it"
     answer = api.ask("GET", "/messages", **{"X-Session-ID": MINE})
-    assert answer.getheader("X-Session-ID") == MINE and reply in [one["text"] for one in json.load(answer)["messages"]]
+    assert answer.getheader("X-Session-ID") == MINE and reply in [
+        message["text"] for message in json.load(answer)["messages"]
+    ]
     api.connection.close()
     # The header goes before the cookie, and the id of a cookie does as a header.
     assert len(ada.messages(**{"X-Session-ID": MINE})) == 2
@@ -183,8 +185,8 @@ def test_a_session_is_one_visitors(running_site: Site) -> None:
 def test_a_visitor_who_leaves_in_mid_stream_finds_what_was_said_and_goes_on(site: Site) -> None:
     visitor = Visitor(site.start(WEB_CHAT_PAUSE_SECONDS=SLOW))
     read = visitor.leaves_after(3, "Tell me")
-    found = until_kept(visitor, 2)
-    role, status, kept = found[1]
+    result = until_kept(visitor, 2)
+    role, status, kept = result[1]
     assert (role, status) == ("assistant", "interrupted") and kept.startswith(read)
     assert not kept.endswith("interrupted."), "it ends before the script does"
     assert site.end(signal.SIGTERM) == 0
@@ -202,9 +204,9 @@ def test_a_server_that_is_stopped_keeps_what_was_said(site: Site) -> None:
     assert site.end(signal.SIGTERM) == 0
     visitor.connection.close()
     site.start()
-    found = visitor.messages()
-    assert [one[:2] for one in found] == [("user", "complete"), ("assistant", "interrupted")]
-    assert found[1][2].startswith(first)
+    messages = visitor.messages()
+    assert [item[:2] for item in messages] == [("user", "complete"), ("assistant", "interrupted")]
+    assert messages[1][2].startswith(first)
 
 
 def test_a_server_that_is_killed_has_the_question_and_goes_on(site: Site) -> None:

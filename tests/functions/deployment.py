@@ -66,7 +66,7 @@ class Iam:
         self.calls = list[Call]()
         self.refused = list[Call]()
         self.running = ""
-        self._names = {one.name.rpartition("/")[2]: one.logical_id for one in stack.resources}
+        self._names = {resource.name.rpartition("/")[2]: resource.logical_id for resource in stack.resources}
         self._sessions = dict[str, tuple[str, str]]()
         self._local = threading.local()
 
@@ -85,8 +85,8 @@ class Iam:
         if signature_version.endswith("-query"):
             _, _, params = self._under_way[-1]
             role, tenant = self._sessions[request_signer._credentials.get_frozen_credentials().access_key]
-            for one in asked("s3", "GetObject", params):
-                call = Call(self.running, role, tenant, one)
+            for item in asked("s3", "GetObject", params):
+                call = Call(self.running, role, tenant, item)
                 (self.calls if self._is_allowed(call, params) else self.refused).append(call)
 
     def _begun(self, params: Mapping[str, Any], model: Any, **_: Any) -> None:
@@ -95,16 +95,16 @@ class Iam:
     @property
     def _under_way(self) -> list[tuple[str, str, Mapping[str, Any]]]:
         """Requests of this thread, innermost last: a role is assumed while the request is signed that needs it."""
-        found: list[tuple[str, str, Mapping[str, Any]]] = self._local.__dict__.setdefault("requests", [])
-        return found
+        result: list[tuple[str, str, Mapping[str, Any]]] = self._local.__dict__.setdefault("requests", [])
+        return result
 
     def _sent(self, request: Any, **_: Any) -> AWSResponse | None:
         service, operation, params = self._under_way[-1]
         header = request.headers["Authorization"]
         (key,) = _CREDENTIAL.findall(header.decode() if isinstance(header, bytes) else header)
         role, tenant = self._sessions.get(key) or (self.role_of(self.running), "")
-        for one in self._asked(service, operation, params):
-            call = Call(self.running, role, tenant, one)
+        for item in self._asked(service, operation, params):
+            call = Call(self.running, role, tenant, item)
             if not self._is_allowed(call, params):
                 self.refused.append(call)
                 return _denied(request.url, service)
@@ -120,7 +120,7 @@ class Iam:
 
     def _is_allowed(self, call: Call, params: Mapping[str, Any]) -> bool:
         if call.asked.action == "sts:AssumeRole":
-            tags = {one["Key"]: one["Value"] for one in params.get("Tags", [])}
+            tags = {tag["Key"]: tag["Value"] for tag in params.get("Tags", [])}
             return may_assume(self.resources[call.asked.resource], call.role, tags)
         tags = {"tenant": call.tenant} if call.tenant else {}
         return allows(self.resources[call.role], call.asked, tags)
@@ -153,8 +153,8 @@ class Deployment:
     def __init__(self, template: Template, stack: Stack, patch: pytest.MonkeyPatch) -> None:
         self.iam = Iam(template, stack)
         self.patch = patch
-        self.table = next(one.name for one in stack.resources if one.logical_id == "Table")
-        self.bucket = next(one.name for one in stack.resources if one.logical_id == "Bucket")
+        self.table = next(resource.name for resource in stack.resources if resource.logical_id == "Table")
+        self.bucket = next(resource.name for resource in stack.resources if resource.logical_id == "Bucket")
         self._functions = {function.handler: function for function in stack.functions.values()}
         self._handlers = dict[str, Handler]()
 
@@ -172,8 +172,8 @@ class Deployment:
     def call(self, resource: str, method: str, path: str, status: int, **options: Any) -> dict[str, Any]:
         answer = self.run(f"api.{function_of(resource)}.handler", event(method, path, **options))
         assert answer["statusCode"] == status, answer["body"]
-        found: dict[str, Any] = json.loads(answer["body"])
-        return found
+        content: dict[str, Any] = json.loads(answer["body"])
+        return content
 
     def restart(self) -> None:
         """Cold starts from here on."""
@@ -204,7 +204,7 @@ def deployed(parameters: Mapping[str, str]) -> Iterator[Deployment]:
 
 def use(made: Deployment) -> None:
     """Every event, large contents, lost caches, cold starts."""
-    run_events(lambda name, given: made.run(handler_of(name), given))
+    run_events(lambda name, item: made.run(handler_of(name), item))
     _large(made)
     _sealed(made)
     _copied(made)
@@ -278,7 +278,7 @@ def _sealed(made: Deployment) -> None:
         patch.setattr("turnlog.search.over_sessions.OF_A_WINDOW", type(OF_A_WINDOW)(0, 4, 8, 60.0, 100))
         assert made.call("search", "GET", "/v1/search", 200, query={"q": "words"})["unindexed"]
         made.call("build_context", "POST", "/v1/sessions/sealed/context", 200, body={"policy": RECALLING})
-    job, _ = [one for one in made.call("jobs", "GET", "/v1/jobs", 200)["jobs"] if one["kind"] == "index"]
+    job, _ = [job for job in made.call("jobs", "GET", "/v1/jobs", 200)["jobs"] if job["kind"] == "index"]
     assert made.run("workers.compress.handler", _message("index", job["job_id"], "")) == _DONE
     assert made.call("search", "GET", "/v1/search", 200, query={"q": "10 23"})["is_complete"]
 
@@ -321,8 +321,8 @@ def _recall(made: Deployment, path: str, size: int) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": noise(size)}}
     small = {**call, "function": {"name": "f", "arguments": "{}"}}
     result = {"role": "tool", "tool_call_id": "c", "content": noise(size)}
-    for one in (call, small):
-        messages = [{"role": "assistant", "content": None, "tool_calls": [one]}, result]
+    for value in (call, small):
+        messages = [{"role": "assistant", "content": None, "tool_calls": [value]}, result]
         refs = made.call("append", "POST", f"{path}/messages", 201, body={"messages": messages})["refs"]
         query = {"ref": refs[0]["ref"], "max_tokens": "100"}
         assert made.call("search", "GET", f"{path}/recall", 200, query=query)["found"]
@@ -376,7 +376,7 @@ def _remembered(made: Deployment) -> None:
         made.call("append", "POST", f"/v1/sessions/{name}/messages", 201, body={"messages": said})
         made.call("sessions", "POST", f"/v1/sessions/{name}/end", 200)
         jobs = made.call("jobs", "GET", "/v1/jobs", 200)["jobs"]
-        (job,) = [one for one in jobs if one["session_id"] == name]
+        (job,) = [job for job in jobs if job["session_id"] == name]
         assert job["kind"] == "offload"
         for is_down in (True, False):
             with made.patch.context() as patch:
@@ -384,7 +384,7 @@ def _remembered(made: Deployment) -> None:
                     patch.setattr(EmbeddedMemory, "remember", _down)
                 assert made.run("workers.offload.handler", _message("offload", job["job_id"], name)) == _DONE
     known = made.call("memory", "GET", "/v1/users/me/memory", 200)["memories"]
-    assert [one["text"] for one in known if one["replaced_by"] is None] == ["I live in known-large"]
+    assert [item["text"] for item in known if item["replaced_by"] is None] == ["I live in known-large"]
     body = {"session_id": "begun", "bootstrap": True}
     assert made.call("sessions", "POST", "/v1/sessions", 201, body=body)["bootstrap"]["status"] == "ok"
     made.call("memory", "DELETE", f"/v1/users/me/memory/{known[0]['memory_id']}", 200)
@@ -425,7 +425,7 @@ def _retained(made: Deployment) -> None:
         body = {"session_id": "expired", "ttl_days": 1}
         made.call("sessions", "POST", "/v1/sessions", 201, body=body)
     done = [made.run("workers.retention.handler", {"worker": worker, "workers": 4}) for worker in range(4)]
-    assert (sum(one["expired"] for one in done), sum(one["offloaded"] for one in done)) == (1, 1)
+    assert (sum(item["expired"] for item in done), sum(item["offloaded"] for item in done)) == (1, 1)
     made.call("sessions", "GET", "/v1/sessions/expired", 404)
 
 

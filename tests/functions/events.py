@@ -90,9 +90,9 @@ def load(handler: str) -> Handler:
     """A handler as a cold start finds it: nothing is left of an earlier environment."""
     module, _, attribute = handler.rpartition(".")
     sys.modules.pop(module, None)
-    found: Handler = getattr(importlib.import_module(module), attribute)
+    result: Handler = getattr(importlib.import_module(module), attribute)
     sys.modules.pop(module, None)
-    return found
+    return result
 
 
 class Context:
@@ -117,7 +117,7 @@ def run_events(invoke: Callable[[str, dict[str, Any]], dict[str, Any]]) -> dict[
             job = _job_of(invoke("create_snapshot", as_job(read_event("create_snapshot"))))
         if name == "sqs_offload":
             jobs = json.loads(invoke("list_jobs", read_event("list_jobs"))["body"])["jobs"]
-            job = next(one["job_id"] for one in jobs if one["kind"] == "offload")
+            job = next(job["job_id"] for job in jobs if job["kind"] == "offload")
         event = json.loads(json.dumps(read_event(name)).replace(EXAMPLE_JOB, job))
         answers[name] = invoke(name, event)
         if name in ("compress_session", "erase_session"):

@@ -25,9 +25,9 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]
 
 
 def test_every_trigger_has_its_event_and_every_event_is_run() -> None:
-    found = {path.stem for path in FOLDER.glob("*")} - {"env"}  # variables for `sam local`, no event
-    assert found == {route.name for route in ROUTES} | {f"sqs_{kind}" for kind in QUEUES} | {"schedule_retention"}
-    assert found == set(RUNS)
+    result = {path.stem for path in FOLDER.glob("*")} - {"env"}  # variables for `sam local`, no event
+    assert result == {route.name for route in ROUTES} | {f"sqs_{kind}" for kind in QUEUES} | {"schedule_retention"}
+    assert result == set(RUNS)
 
 
 @pytest.mark.parametrize("name", RUNS)

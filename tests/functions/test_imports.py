@@ -40,13 +40,13 @@ def test_a_handler_loads_its_own_routes_and_no_others(function: str) -> None:
 
 @pytest.mark.parametrize("module", [*(f"api.{name}" for name in API), *(f"workers.{name}" for name in WORKERS)])
 def test_a_handler_loads_little(module: str) -> None:
-    found = loaded(module)
-    assert len(found) <= LOADED_AT_MOST[module.partition(".")[0]], sorted(found)
+    result = loaded(module)
+    assert len(result) <= LOADED_AT_MOST[module.partition(".")[0]], sorted(result)
     unused = re.compile(
         r"turnlog\.(log|windows|providers|client|agents|integrations|importers|server|cli|testing|engines\.\w+)\b"
         r"|turnlog\.(sessions|summaries|snapshots|search|memory|privacy|jobs|linter)\.(?!.*(models|routes)$)"
     )
-    assert [name for name in found if unused.match(name)] == []
+    assert [name for name in result if unused.match(name)] == []
 
 
 def test_the_resources_are_the_table() -> None:

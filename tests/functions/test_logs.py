@@ -221,10 +221,10 @@ def test_an_exception_of_a_library_is_logged_without_its_text(functions: Functio
 )
 def test_an_event_of_nobody_tells_nothing(functions: Functions, make: Callable[[], Any], event: dict[str, Any]) -> None:
     try:
-        told = json.dumps(make()(event, Context()))
+        dumps = json.dumps(make()(event, Context()))
     except HandlerError as error:
-        told = str(error)
-    assert CANARY not in told
+        dumps = str(error)
+    assert CANARY not in dumps
     assert CANARY not in json.dumps(functions.lines())
 
 
@@ -266,12 +266,12 @@ def test_places_name_types_and_frames_of_the_whole_chain() -> None:
         except RuntimeError:
             raise CorruptError(CANARY, item=CANARY)  # noqa: B904 - its context is what is tested
     except CorruptError as error:
-        told = describe_error(error)
+        result = describe_error(error)
         error.__context__.__cause__.__context__ = error  # type: ignore[union-attr]
-        assert describe_error(error) == told, "a loop ends"
-    kinds = [part.split(" at ")[0] for part in told.split("; caused by ")]
-    assert kinds == ["CorruptError", "RuntimeError", "KeyError"] and CANARY not in told
-    assert "test_logs.py:" in told
+        assert describe_error(error) == result, "a loop ends"
+    kinds = [part.split(" at ")[0] for part in result.split("; caused by ")]
+    assert kinds == ["CorruptError", "RuntimeError", "KeyError"] and CANARY not in result
+    assert "test_logs.py:" in result
     assert describe_error(ValueError("x")) == "ValueError at nowhere"
 
 

@@ -100,9 +100,9 @@ def test_a_metric_is_what_the_alarm_asks_for(
     resources = template().document["Resources"]
     alarm = resources["CompressionOffAlarm"]["Properties"]
     assert described["Namespace"] == NAMESPACE == alarm["Namespace"]
-    assert [one["Name"] for one in described["Metrics"]] == [METRICS["compression_off"]] == [alarm["MetricName"]]
-    assert described["Dimensions"] == [[one["Name"] for one in alarm["Dimensions"]]]
-    assert [one["Value"] for one in alarm["Dimensions"]] == [{"Ref": "AWS::StackName"}]
+    assert [metric["Name"] for metric in described["Metrics"]] == [METRICS["compression_off"]] == [alarm["MetricName"]]
+    assert described["Dimensions"] == [[dimension["Name"] for dimension in alarm["Dimensions"]]]
+    assert [dimension["Value"] for dimension in alarm["Dimensions"]] == [{"Ref": "AWS::StackName"}]
     worker = resources["CompressWorker"]["Properties"]["Environment"]["Variables"]
     assert worker["POWERTOOLS_SERVICE_NAME"] == {"Ref": "AWS::StackName"}
     assert line["service"] == "turnlog-dev"
@@ -129,15 +129,15 @@ def test_the_worker_emits_it_in_lambda_and_a_local_service_prints_nothing(
             commit = engine.items.get_many([key])[key]
             engine.items.put({**commit, "b": commit["b"][:-3]})
             if is_lambda:
-                deliveries = [Delivery(one.job_id, one.body, one.receipt, 1) for one in engine.queue.receive()]
+                deliveries = [Delivery(item.job_id, item.body, item.receipt, 1) for item in engine.queue.receive()]
                 answer = load("workers.compress.handler")(sqs_event(deliveries, now_ms=0), Context90())
                 assert answer == {"batchItemFailures": []}
             else:
                 log.run_jobs()
-            found = emitted(capsys.readouterr().out)
-            told = [name for one in found for name in METRICS.values() if name in one]
+            result = emitted(capsys.readouterr().out)
+            names = [name for item in result for name in METRICS.values() if name in item]
             expected = ["CorruptItem"] * (MAX_FAILURES - 1) + ["CompressionOff", "CorruptItem"]
-            assert told == (expected if is_lambda else [])
+            assert names == (expected if is_lambda else [])
             assert {job.status for job in log.jobs() if job.session_id == session.id} == {"failed"}
 
 

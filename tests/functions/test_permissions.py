@@ -90,10 +90,10 @@ def resources(isolation: str) -> Mapping[str, Any]:
 
 
 def role_of(function: str, isolation: str = "false") -> Mapping[str, Any]:
-    found: Mapping[str, Any] = resources(isolation)[
+    result: Mapping[str, Any] = resources(isolation)[
         resources(isolation)[function]["Properties"]["Role"]["Fn::GetAtt"][0]
     ]
-    return found
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -118,17 +118,17 @@ def test_every_call_is_allowed_without_isolation_too(deployment: Deployment) -> 
 
 def test_nothing_is_allowed_that_is_not_used(deployment: Deployment) -> None:
     used = {(call.function, call.asked.action, call.asked.resource) for call in deployment.iam.calls}
-    functions = [name for name, one in resources("false").items() if one["Type"] == "AWS::Lambda::Function"]
+    functions = [name for name, resource in resources("false").items() if resource["Type"] == "AWS::Lambda::Function"]
     idle = sorted(
         (function, action, pattern)
         for function in functions
-        for one in statements(role_of(function))
-        for action in one["Action"]
-        for pattern in one["Resource"]
+        for statement in statements(role_of(function))
+        for action in statement["Action"]
+        for pattern in statement["Resource"]
         if action not in IMPLICIT
         and not any((function, action) == use[:2] and like(use[2], pattern, {}) for use in used)
     )
-    idle = [one for one in idle if one not in NOT_RUN_HERE]
+    idle = [item for item in idle if item not in NOT_RUN_HERE]
     assert not idle, "\n".join(map(str, idle))
     assert len(functions) == 18
 
@@ -143,7 +143,7 @@ def test_what_is_a_tenants_is_asked_for_with_its_credentials(deployment: Deploym
         for call in deployment.iam.calls
         if not call.tenant and call.asked.action.partition(":")[0] in ("dynamodb", "s3")
     }
-    due = {one for one in own if one[:2] == ("dynamodb:Query", "Table/index/expiry")}
+    due = {item for item in own if item[:2] == ("dynamodb:Query", "Table/index/expiry")}
     assert due and all(key.startswith("X#") for _, _, key in due)
     assert own - due == {("dynamodb:GetItem", "Table", "#turnlog"), ("dynamodb:PutItem", "Table", "#turnlog")}
     signed = [call for call in deployment.iam.calls if call.tenant]

@@ -70,8 +70,8 @@ class Stall:
 
     def close(self) -> None:
         self._over.set()
-        for one in (*self.accepted, self._socket):
-            one.close()
+        for value in (*self.accepted, self._socket):
+            value.close()
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def stall() -> Iterator[Callable[..., Stall]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for item in made:
+        item.close()
 
 
 @pytest.fixture(autouse=True)
@@ -219,9 +219,9 @@ def test_tries_fit_the_time_of_the_templates_functions(monkeypatch: pytest.Monke
     pytest.importorskip("samtranslator")
     resources = template().resources
     timeouts = {
-        one["Properties"]["Timeout"]
-        for name, one in resources.items()
-        if one["Type"] == "AWS::Lambda::Function" and one["Properties"]["Handler"].startswith("api.")
+        resource["Properties"]["Timeout"]
+        for name, resource in resources.items()
+        if resource["Type"] == "AWS::Lambda::Function" and resource["Properties"]["Handler"].startswith("api.")
     }
     assert timeouts == {29}
     waits = aws_clients.CONNECT_SECONDS + max(aws_clients.ITEM_SECONDS, aws_clients.BLOB_SECONDS)

@@ -95,8 +95,8 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
 
 
 def items() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = make_clients(REGION).dynamodb.scan(TableName="t")["Items"]  # type: ignore[assignment]
-    return found
+    result: list[dict[str, Any]] = make_clients(REGION).dynamodb.scan(TableName="t")["Items"]  # type: ignore[assignment]
+    return result
 
 
 def objects() -> int:
@@ -169,7 +169,7 @@ def test_while_sts_does_not_answer_nothing_is_half_done(
     assert (items(), objects()) == (before, blobs)
     aws.sts_answers = lambda: None
     log.sessions.get("s").append(message)
-    assert [one.position for one in session.messages()] == [2]
+    assert [message.position for message in session.messages()] == [2]
 
 
 def test_an_address_that_somebody_gets_is_signed_for_the_tenant(aws: Watched) -> None:

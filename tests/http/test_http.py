@@ -212,8 +212,8 @@ def test_a_pointer_is_a_place_in_the_body(
 ) -> None:
     """No name of ours, and none of the library that reads bodies, is in one."""
     status, problem, _ = session("POST", path, raw=json.dumps(body))
-    found = dict.fromkeys(one["pointer"] for one in problem["errors"])
-    assert status == 422 and list(found)[: len(pointers)] == pointers
+    fromkeys = dict.fromkeys(error["pointer"] for error in problem["errors"])
+    assert status == 422 and list(fromkeys)[: len(pointers)] == pointers
 
 
 @pytest.mark.parametrize(
@@ -469,8 +469,8 @@ def test_settings_name_the_variable_that_is_wrong() -> None:
     ):
         with pytest.raises(InvalidInputError, match=name):
             Settings.from_environment(variables)
-    found = Settings.from_environment({"TURNLOG_DELEGATING_PRINCIPALS": "a, b", "TURNLOG_URL": "x", "HOME": "/"})
-    assert found.delegating_principals == ("a", "b")
+    result = Settings.from_environment({"TURNLOG_DELEGATING_PRINCIPALS": "a, b", "TURNLOG_URL": "x", "HOME": "/"})
+    assert result.delegating_principals == ("a", "b")
 
 
 @pytest.mark.parametrize(

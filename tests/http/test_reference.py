@@ -38,9 +38,9 @@ class Service:
 
         def recorded(request: ApiRequest, *arguments: Any, **options: Any) -> ApiAnswer:
             answer = answer_of(request, *arguments, **options)
-            found = routes.find(request.method, request.path)
-            if answer.status < 400 and found is not None:
-                self.called.add(found[0].key)
+            result = routes.find(request.method, request.path)
+            if answer.status < 400 and result is not None:
+                self.called.add(result[0].key)
             return answer
 
         server._answer_of = recorded  # type: ignore[method-assign, assignment]

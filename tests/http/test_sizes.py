@@ -135,20 +135,20 @@ def assert_pages_fit(api: Api, path: str) -> None:
         asked[moves] = str(page["next"])
     assert pages > 1
     assert len(entries) == {"messages": 32, "loops": 8, "history": 41}[name]
-    assert len({json.dumps(one) for one in entries}) == len(entries)
+    assert len({json.dumps(entry) for entry in entries}) == len(entries)
 
 
 def test_documents_are_read_in_pages_that_fit(api: Api) -> None:
     data = base64.b64encode(bytes(1_000_000)).decode()
     for number in range(6):
         assert api("POST", "/v1/sessions/s/documents", body={"put": [{"key": f"k{number}", "data": data}]})[0] == 200
-    wanted, found = [f"k{number}" for number in range(6)], list[str]()
+    wanted, result = [f"k{number}" for number in range(6)], list[str]()
     while wanted:
         status, page = api("POST", "/v1/sessions/s/documents/read", body={"keys": wanted})
         assert status == 200 and len(encode_json(page)) <= MAX_ANSWER_BYTES
-        found += [one["key"] for one in page["documents"]]
+        result += [document["key"] for document in page["documents"]]
         wanted = page["unread"]
-    assert found == [f"k{number}" for number in range(6)]
+    assert result == [f"k{number}" for number in range(6)]
 
 
 def test_a_window_of_more_than_two_million_tokens_arrives(api: Api) -> None:
@@ -160,7 +160,7 @@ def test_a_window_of_more_than_two_million_tokens_arrives(api: Api) -> None:
     status, window = api("POST", "/v1/sessions/s/context", body=body)
     assert status == 200, window
     assert len(encode_json(window)) > MAX_RESPONSE_BYTES
-    assert [one["content"] for one in window["messages"][-7:]] == [text] * 7
+    assert [message["content"] for message in window["messages"][-7:]] == [text] * 7
 
 
 def test_settings_and_a_snapshot_with_them_arrive(api: Api) -> None:
@@ -169,8 +169,8 @@ def test_settings_and_a_snapshot_with_them_arrive(api: Api) -> None:
     assert api("GET", "/v1/sessions/t")[1]["metadata"] == body["metadata"]
     assert api("PUT", "/v1/sessions/t/state", body={"state": {"b": "x" * 3_000_000}})[0] == 200
     made = api("POST", "/v1/sessions/t/snapshots", body={})[1]
-    status, found = api("GET", f"/v1/sessions/t/snapshots/{made['snapshot_id']}")
-    assert (status, found["content"]) == (200, None), "it says so, and the parts have it"
+    status, result = api("GET", f"/v1/sessions/t/snapshots/{made['snapshot_id']}")
+    assert (status, result["content"]) == (200, None), "it says so, and the parts have it"
 
 
 @pytest.mark.every_engine
@@ -282,7 +282,7 @@ ANSWERS = answers_prefix(Owner.of("local", "me"), "s")
 @pytest.mark.network
 def test_the_client_follows_the_address_of_a_large_answer(large: Turnlog, blobs: Addressed) -> None:
     window = large.sessions.get("s").context(**ASK)
-    assert sum(len(one["content"]) for one in window.messages) > 7_000_000
+    assert sum(len(message["content"]) for message in window.messages) > 7_000_000
     assert len(blobs.asked) == 1
     assert not {"authorization", "x-turnlog-user"} & {name.lower() for name in blobs.asked[0]}, (
         "no credential goes there"

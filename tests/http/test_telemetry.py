@@ -37,7 +37,11 @@ class Recorded:
         self._spans, self._reader = spans, reader
 
     def spans(self, name: str = "") -> list[ReadableSpan]:
-        return [one for one in self._spans.get_finished_spans() if one.name.startswith(name)]
+        return [
+            get_finished_span
+            for get_finished_span in self._spans.get_finished_spans()
+            if get_finished_span.name.startswith(name)
+        ]
 
     def points(self, name: str) -> list[Any]:
         data = json.loads(self._reader.get_metrics_data().to_json())
@@ -52,7 +56,7 @@ class Recorded:
 
     def everything(self) -> str:
         data = self._reader.get_metrics_data()
-        return " ".join(one.to_json() for one in self.spans()) + (data.to_json() if data is not None else "")
+        return " ".join(span.to_json() for span in self.spans()) + (data.to_json() if data is not None else "")
 
 
 @pytest.fixture
@@ -93,8 +97,10 @@ def test_a_run_is_a_tree_of_spans_without_contents(recorded: Recorded, harness: 
     assert run.name == "invoke_agent main"
     assert attributes["gen_ai.operation.name"] == "invoke_agent" and attributes["gen_ai.conversation.id"] == "talk"
     assert (attributes["turnlog.run.status"], attributes["turnlog.run.iterations"]) == ("final", 2)
-    below = [one for one in recorded.spans() if one.parent is not None and one.parent.span_id == run.context.span_id]
-    names = [one.name for one in below]
+    below = [
+        span for span in recorded.spans() if span.parent is not None and span.parent.span_id == run.context.span_id
+    ]
+    names = [item.name for item in below]
     assert names.count("chat") == 2 and names.count("execute_tool look") == 1
     assert names.count("turnlog.window") == 2 and names.count("turnlog.append") == 4
     (tool,) = recorded.spans("execute_tool")
@@ -119,10 +125,10 @@ def test_a_span_has_what_its_reply_tells_and_whether_its_tool_has_failed(recorde
     session.run(model=lambda window: {"role": "assistant", "content": "x"}).send("more")
     other.run(model=model, tools={"look": look}).send("find")
     names = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "gen_ai.response.finish_reasons", "error.type")
-    told = [tuple((one.attributes or {}).get(name) for name in names) for one in recorded.spans("chat")]
+    values = [tuple((span.attributes or {}).get(name) for name in names) for span in recorded.spans("chat")]
     whole = (40, 7, ("stop",), None)
-    assert told == [whole, whole, (None,) * 4, whole, whole]
-    failed = [(one.attributes or {}).get("error.type") for one in recorded.spans("execute_tool")]
+    assert values == [whole, whole, (None,) * 4, whole, whole]
+    failed = [(span.attributes or {}).get("error.type") for span in recorded.spans("execute_tool")]
     assert failed == ["tool_error", None]
 
 
@@ -134,7 +140,7 @@ def test_an_asyncio_run_is_the_same_tree(recorded: Recorded, harness: Harness) -
     session = harness.log().sessions.create("talk")
     assert asyncio.run(session.run_async(model=answer, tools={"look": look}).send("find")).status == "final"
     (run,) = recorded.spans("invoke_agent")
-    assert {one.parent.span_id for one in recorded.spans("chat") if one.parent} == {run.context.span_id}
+    assert {span.parent.span_id for span in recorded.spans("chat") if span.parent} == {run.context.span_id}
 
 
 def test_windows_and_appends_have_their_tokens(recorded: Recorded, harness: Harness) -> None:
@@ -188,9 +194,9 @@ def test_summaries_and_jobs_are_recorded(recorded: Recorded, harness: Harness) -
     (done,) = recorded.spans("turnlog.job")
     assert dict(done.attributes or {})["turnlog.job.kind"] == "compress"
     assert [
-        one.name
-        for one in recorded.spans("turnlog.summary")
-        if one.parent and one.parent.span_id == done.context.span_id
+        span.name
+        for span in recorded.spans("turnlog.summary")
+        if span.parent and span.parent.span_id == done.context.span_id
     ] == ["turnlog.summary"]
 
 
@@ -204,9 +210,11 @@ def test_a_failure_has_its_code_and_never_its_text(recorded: Recorded, harness: 
 
     with pytest.raises(ValueError, match=SECRET):
         session.run(model=broken).send("go")
-    failed = {one.name: dict(one.attributes or {})["error.type"] for one in recorded.spans() if not one.status.is_ok}
+    failed = {
+        span.name: dict(span.attributes or {})["error.type"] for span in recorded.spans() if not span.status.is_ok
+    }
     assert failed == {"turnlog.window": "not_found", "chat": "ValueError", "invoke_agent main": "ValueError"}
-    assert all(not one.events and one.status.description is None for one in recorded.spans())
+    assert all(not span.events and span.status.description is None for span in recorded.spans())
     assert SECRET not in recorded.everything()
 
 

@@ -47,26 +47,28 @@ def told(report: Report) -> dict[str, Any]:
 
 
 def statuses(report: Report) -> list[str]:
-    return [one.status for one in report.sessions]
+    return [session.status for session in report.sessions]
 
 
 def held(session: Session) -> dict[str, Any]:
     """All that a session holds, but for its times and totals; its system text in paragraphs."""
     info = session.info()
-    messages = [one.model_dump() for one in session.messages()]
+    messages = [message.model_dump() for message in session.messages()]
     window = session.context(format="openai_chat")
-    system = [part for one in window.messages if one["role"] == "system" for part in one["content"].split("\n\n")]
+    system = [
+        part for message in window.messages if message["role"] == "system" for part in message["content"].split("\n\n")
+    ]
     return {"metadata": info.metadata, "state": session.state().state, "system": system, "messages": messages}
 
 
 def imported_twice(log: Turnlog, path: Path) -> Report:
     """The report of an import; its dry run told the same before, and a second one finds nothing to do."""
-    before = [one.session_id for one in log.sessions.list()]
+    before = [item.session_id for item in log.sessions.list()]
     dry = import_files(log, [path], dry_run=True)
-    assert [one.session_id for one in log.sessions.list()] == before
+    assert [item.session_id for item in log.sessions.list()] == before
     report = import_files(log, [path])
     assert told(dry) == told(report)
-    heads = {one.session_id: log.sessions.get(one.session_id).info().head for one in report.sessions}
+    heads = {session.session_id: log.sessions.get(session.session_id).info().head for session in report.sessions}
     again = import_files(log, [path])
     assert set(statuses(again)) <= {"same"} and again.written == 0
     assert heads == {name: log.sessions.get(name).info().head for name in heads}
@@ -76,8 +78,8 @@ def imported_twice(log: Turnlog, path: Path) -> Report:
 def leaves(value: Any) -> Iterator[Any]:
     """The scalars of a JSON value; of a text that is JSON, those in it too."""
     if isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from leaves(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from leaves(item)
         return
     yield value
     if isinstance(value, str):

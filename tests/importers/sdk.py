@@ -69,5 +69,5 @@ def talked(session: Any, *questions: str) -> None:
 
 
 def items(session: Any) -> list[Any]:
-    found: list[Any] = asyncio.run(session.get_items())
-    return found
+    outcome: list[Any] = asyncio.run(session.get_items())
+    return outcome

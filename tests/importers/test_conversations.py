@@ -44,7 +44,7 @@ def log() -> Iterator[Turnlog]:
 
 
 def bodies(log: Turnlog, session_id: str) -> list[dict[str, Any]]:
-    return [one.body for one in log.sessions.get(session_id).messages()]
+    return [message.body for message in log.sessions.get(session_id).messages()]
 
 
 def test_a_conversation_is_kept_whole_with_its_tools_and_its_own_keys(harness: Any, tmp_path: Path) -> None:
@@ -72,11 +72,11 @@ def test_the_body_of_a_request_in_any_format_is_a_source(log: Turnlog, tmp_path:
     else:
         source["tools"] = window.tools
     report = imported_twice(log, written(tmp_path, "request.json", source))
-    assert [(one.status, one.messages) for one in report.sessions] == [("new", len(window.messages))]
+    assert [(session.status, session.messages) for session in report.sessions] == [("new", len(window.messages))]
     assert bodies(log, "request") == window.messages
     session = log.sessions.get("request")
     again = session.context(format=format, budget=10**6, policy="full")
-    said = [one for one in again.messages if "recall_tool_call shows" not in str(one)]
+    said = [message for message in again.messages if "recall_tool_call shows" not in str(message)]
     assert said == window.messages and (again.system or "").startswith(window.system or ""), "the same request again"
     assert [tool for tool in again.tools if tool in window.tools] == window.tools
     assert (session.info().metadata or {})["imported"]["model"] == "a-model"
@@ -131,32 +131,32 @@ def test_a_message_has_a_role_a_content_or_the_type_of_an_item(value: Any, is_on
 @pytest.mark.parametrize("name", ["lines.jsonl", "list.json", "lists.json", "input.json"])
 def test_what_a_file_may_be(log: Turnlog, tmp_path: Path, name: str) -> None:
     source, wanted = {
-        "lines.jsonl": ([json.dumps(one) for one in CHAT], {"lines": CHAT}),
+        "lines.jsonl": ([json.dumps(item) for item in CHAT], {"lines": CHAT}),
         "list.json": (CHAT, {"list": CHAT}),
         "lists.json": ([CHAT, {"id": 7, "messages": CHAT[:2]}], {"lists-item-1": CHAT, "7": CHAT[:2]}),
         "input.json": ({"input": "hi", "id": "one"}, {"one": [{"role": "user", "content": "hi"}]}),
     }[name]
     report = imported_twice(log, written(tmp_path, name, source))
-    assert {one.session_id: bodies(log, one.session_id) for one in report.sessions} == wanted
+    assert {session.session_id: bodies(log, session.session_id) for session in report.sessions} == wanted
 
 
 def test_a_file_that_grows_gives_what_is_new(log: Turnlog, tmp_path: Path) -> None:
     for count, status in ((2, "new"), (2, "same"), (4, "grown"), (5, "grown")):
-        path = written(tmp_path, "agent.jsonl", [json.dumps(one) for one in CHAT[:count]])
+        path = written(tmp_path, "agent.jsonl", [json.dumps(item) for item in CHAT[:count]])
         assert statuses(import_files(log, [path]).check()) == [status]
         assert bodies(log, "agent") == CHAT[:count]
     changed = [CHAT[0], {**CHAT[1], "content": "Another past"}, *CHAT[2:]]
-    report = import_files(log, [written(tmp_path, "agent.jsonl", [json.dumps(one) for one in changed])])
-    assert [(one.status, one.error.error_code) for one in report.sessions if one.error] == [
+    report = import_files(log, [written(tmp_path, "agent.jsonl", [json.dumps(item) for item in changed])])
+    assert [(session.status, session.error.error_code) for session in report.sessions if session.error] == [
         ("refused", "source_changed")
     ]
     assert bodies(log, "agent") == CHAT
 
 
 def test_a_line_that_a_killed_writer_has_left_is_kept_and_told(log: Turnlog, tmp_path: Path) -> None:
-    path = written(tmp_path, "cut.jsonl", [*(json.dumps(one) for one in CHAT[:2]), '{"role": "assis'])
+    path = written(tmp_path, "cut.jsonl", [*(json.dumps(item) for item in CHAT[:2]), '{"role": "assis'])
     report = imported_twice(log, path)
-    assert [(one.place, one.reason) for one in report.sessions[0].skipped] == [("line 3", "malformed")]
+    assert [(item.place, item.reason) for item in report.sessions[0].skipped] == [("line 3", "malformed")]
     assert bodies(log, "cut") == CHAT[:2]
     assert '{"role": "assis' in str(log.sessions.get("cut").info().metadata)
 
@@ -177,16 +177,18 @@ def test_disorder_is_kept_and_told(log: Turnlog, tmp_path: Path, more: dict[str,
     source = {"id": "s", "messages": CHAT, **more}
     (row,) = imported_twice(log, written(tmp_path, "s.json", source)).sessions
     assert bodies(log, "s") == CHAT
-    places = {one.place for one in (*row.skipped, *row.warnings)}
+    places = {value.place for value in (*row.skipped, *row.warnings)}
     assert (told_as in places) if told_as else not places
-    assert [one for one in lost(source, [log.sessions.get("s")]) if one is not None and not isinstance(one, int)] == []
+    assert [
+        item for item in lost(source, [log.sessions.get("s")]) if item is not None and not isinstance(item, int)
+    ] == []
 
 
 def test_a_message_that_the_log_does_not_take_refuses_its_session_and_no_other(log: Turnlog, tmp_path: Path) -> None:
     path = written(tmp_path, "two.json", [{"id": "a", "messages": [{"role": 7}]}, {"id": "b", "messages": CHAT}])
     report = import_files(log, [path])
-    assert [(one.session_id, one.status) for one in report.sessions] == [("a", "refused"), ("b", "new")]
-    assert [one.session_id for one in log.sessions.list()] == ["b"]
+    assert [(session.session_id, session.status) for session in report.sessions] == [("a", "refused"), ("b", "new")]
+    assert [item.session_id for item in log.sessions.list()] == ["b"]
 
 
 def test_a_text_is_one_path_not_one_for_each_letter(
@@ -203,10 +205,10 @@ def test_a_text_is_one_path_not_one_for_each_letter(
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that the loader leaves open
 def test_real_conversations_are_kept_whole(log: Turnlog, real_data: ModuleType, tmp_path: Path) -> None:
     sources = [
-        {"id": f"{at}", "messages": one["messages"], "tools": one.get("tools") or []}
-        for at, one in enumerate(real_data.iter_sessions(str(DATA / "dev")))
+        {"id": f"{at}", "messages": iter_session["messages"], "tools": iter_session.get("tools") or []}
+        for at, iter_session in enumerate(real_data.iter_sessions(str(DATA / "dev")))
     ][:: 1 if is_full() else 4]
-    path = written(tmp_path, "all.jsonl", [json.dumps(one) for one in sources])
+    path = written(tmp_path, "all.jsonl", [json.dumps(source) for source in sources])
     report = import_files(log, [path]).check()
     assert statuses(report) == ["new"] * len(sources)
     for source in sources:
@@ -239,6 +241,6 @@ def test_any_conversation_is_imported_once_and_told_alike_dry(
         )
         assert told(dry) == told(report)
         if report.ok:
-            taken = [one for one in source["messages"] if isinstance(one, dict)]
+            taken = [message for message in source["messages"] if isinstance(message, dict)]
             assert bodies(log, "s") == taken and report.written == len(taken)
             assert import_files(log, [path], shape="messages").written == 0

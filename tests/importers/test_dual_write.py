@@ -28,14 +28,14 @@ def said(*texts: str) -> list[dict[str, Any]]:
 
 
 def stored(log: Turnlog) -> list[dict[str, Any]]:
-    return [one.body for one in log.sessions.get("s").messages()]
+    return [message.body for message in log.sessions.get("s").messages()]
 
 
 def test_both_hold_the_same_and_a_read_finds_no_difference(harness: Any) -> None:
     log = harness.log()
     both = DualWrite(OldList(), log.sessions.create("s"))
-    for one in said("a", "b", "c"):
-        both.append(one)
+    for item in said("a", "b", "c"):
+        both.append(item)
     both.append(*said("d", "e"))
     assert both.messages() == stored(log) == [*said("a", "b", "c"), *said("d", "e")]
     assert both.differences == []
@@ -56,13 +56,13 @@ def test_a_failure_of_turnlog_at_any_call_breaks_nothing_and_is_made_up_for(harn
         log = harness.log(user=f"{when}{at}")
         both = DualWrite(OldList(), log.sessions.create("s"))
         harness.faults.fail(at, when)
-        for one in messages:
-            both.append(one)
+        for message in messages:
+            both.append(message)
         met = not harness.faults.is_pending
         harness.faults.clear()
         both.append({"role": "user", "content": "at last"})
         assert both.messages() == [*messages, {"role": "user", "content": "at last"}] == stored(log)
-        assert {one.kind for one in both.differences} <= {"write_failed"}
+        assert {difference.kind for difference in both.differences} <= {"write_failed"}
         if not met:
             break
     assert at > 5 and not met
@@ -75,7 +75,7 @@ def test_a_failed_write_and_a_failed_read_are_reported_without_contents(harness:
     both.append({"role": "user", "content": "a secret"})
     harness.faults.fail(1, "before")
     assert both.messages() == [{"role": "user", "content": "a secret"}], "the old store's"
-    assert [(one.kind, one.error) for one in reported] == [
+    assert [(item.kind, item.error) for item in reported] == [
         ("write_failed", "unavailable"),
         ("read_failed", "unavailable"),
     ]
@@ -101,9 +101,9 @@ def test_where_they_differ_new_messages_still_go_to_both(log: Turnlog) -> None:
     session.append({"role": "user", "content": "somebody else's"})
     both = DualWrite(OldList(*said("a")), session)
     both.append({"role": "user", "content": "x"}, {"role": "assistant", "content": "y"})
-    assert [one["content"] for one in stored(log)] == ["somebody else's", "x", "y"]
+    assert [item["content"] for item in stored(log)] == ["somebody else's", "x", "y"]
     both.messages()
-    assert [one.kind for one in both.differences] == ["differs"]
+    assert [difference.kind for difference in both.differences] == ["differs"]
 
 
 def test_a_failure_of_the_old_store_is_the_callers_and_nothing_is_in_turnlog(log: Turnlog) -> None:
@@ -136,7 +136,7 @@ def test_the_three_steps_of_the_documentation_run_one_after_the_other() -> None:
     for step in code[1:3]:
         exec(step, names)  # noqa: S102
         assert names["both"].differences == []
-        assert list(names["old"].messages()) == [one.body for one in names["session"].messages()]
+        assert list(names["old"].messages()) == [message.body for message in names["session"].messages()]
     assert len(names["old"].kept) == len(before) + 4
     exec(code[3], names)  # noqa: S102
     assert len(list(names["session"].messages())) == len(names["old"].kept) + 2

@@ -32,7 +32,7 @@ def sdk() -> Any:
 
 
 def bodies(log: Turnlog, session_id: str) -> list[Any]:
-    return [one.body for one in log.sessions.get(session_id).messages()]
+    return [message.body for message in log.sessions.get(session_id).messages()]
 
 
 def test_sessions_of_the_sdk_are_kept_item_by_item(harness: Any, sdk: Any, tmp_path: Path) -> None:
@@ -46,13 +46,13 @@ def test_sessions_of_the_sdk_are_kept_item_by_item(harness: Any, sdk: Any, tmp_p
         sdk.talked(second, "Hello")
         wanted = {"desk-1": sdk.items(first), "desk-2": sdk.items(second)}
     report = imported_twice(log, path)
-    assert [(one.session_id, one.shape, one.messages) for one in report.sessions] == [
+    assert [(session.session_id, session.shape, session.messages) for session in report.sessions] == [
         ("desk-1", "openai_agents", 12),
         ("desk-2", "openai_agents", 6),
     ]
-    for name, given in wanted.items():
+    for name, item in wanted.items():
         session = log.sessions.get(name)
-        assert bodies(log, name) == given
+        assert bodies(log, name) == item
         with closing(sqlite3.connect(path)) as database:
             rows = database.execute("SELECT message_data, created_at FROM agent_messages WHERE session_id = ?", (name,))
             times = [created_at.replace(" ", "T") + "Z" for _, created_at in rows]
@@ -60,12 +60,12 @@ def test_sessions_of_the_sdk_are_kept_item_by_item(harness: Any, sdk: Any, tmp_p
                 "SELECT created_at, updated_at FROM agent_sessions WHERE session_id = ?", (name,)
             )
             assert lost(list(sessions.fetchone()), [session]) == []
-        assert [one.created_at for one in session.messages()] == times
+        assert [message.created_at for message in session.messages()] == times
         for format in LINT_FORMATS:
             window = session.context(format=format)
             assert log.lint(window.messages, format=format).problems == []
     loops = list(log.sessions.get("desk-1").loops())
-    assert [(len(one.tool_calls), one.reply) for one in loops] == [(2, "It is 4."), (2, "It is 2.")]
+    assert [(len(loop.tool_calls), loop.reply) for loop in loops] == [(2, "It is 4."), (2, "It is 2.")]
 
 
 def test_a_session_that_goes_on_in_the_sdk_gives_what_is_new(log: Turnlog, sdk: Any, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_session_that_goes_on_in_the_sdk_gives_what_is_new(log: Turnlog, sdk: 
         # While the library has the file open.
         dry, report = import_files(log, [path], dry_run=True), import_files(log, [path])
         assert told(dry) == told(report)
-        assert [(one.status, one.present, one.written) for one in report.sessions] == [("grown", 6, 6)]
+        assert [(session.status, session.present, session.written) for session in report.sessions] == [("grown", 6, 6)]
         assert bodies(log, "desk") == sdk.items(session)
         asyncio.run(session.pop_item())
         (row,) = import_files(log, [path]).sessions
@@ -99,8 +99,8 @@ def test_branches_are_sessions_of_what_they_show(log: Turnlog, sdk: Any, tmp_pat
         asyncio.run(session.switch_to_branch("main"))
         assert sdk.items(session) == main != other
     report = imported_twice(log, path)
-    assert [one.source_id for one in report.sessions] == ["desk", f"desk-{branch}"]
-    assert [bodies(log, one.session_id) for one in report.sessions] == [main, other]
+    assert [session.source_id for session in report.sessions] == ["desk", f"desk-{branch}"]
+    assert [bodies(log, session.session_id) for session in report.sessions] == [main, other]
 
 
 def test_a_row_that_is_no_item_is_told_and_kept(log: Turnlog, sdk: Any, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_row_that_is_no_item_is_told_and_kept(log: Turnlog, sdk: Any, tmp_path
             database.execute("INSERT INTO agent_messages (session_id, message_data) VALUES ('desk', 'the last')")
         wanted = [item for item in sdk.items(session) if isinstance(item, dict)]
     report = imported_twice(log, path)
-    assert [one.reason for one in report.sessions[0].skipped] == ["malformed"] * 3
+    assert [item.reason for item in report.sessions[0].skipped] == ["malformed"] * 3
     assert bodies(log, "desk") == wanted
     assert lost(["no json", "[1]", "the last"], [log.sessions.get("desk")]) == []
 

@@ -74,7 +74,9 @@ def test_two_imports_at_once_write_it_once(harness: Any, tmp_path: Path) -> None
             import_session(other, source)
 
     import_session(log, source, on_messages=meanwhile)
-    assert [one.body["content"] for one in log.sessions.get("long").messages()] == [f"message {at}" for at in range(60)]
+    assert [message.body["content"] for message in log.sessions.get("long").messages()] == [
+        f"message {at}" for at in range(60)
+    ]
 
 
 def test_who_writes_into_the_session_meanwhile_stops_the_import(log: Turnlog, tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_a_source_that_has_grown_gives_what_is_new_and_its_settings(harness: Any
     assert (row.status, row.present, row.written) == ("grown", 30, 31)
     imported = (log.sessions.get("long").info().metadata or {})["imported"]
     assert (imported["mood"], imported["last_sent_at"]) == ("new", "2025-11-21T00:00:45.000Z")
-    at = {one.position: one.created_at for one in log.sessions.get("long").messages()}
+    at = {message.position: message.created_at for message in log.sessions.get("long").messages()}
     assert at[imported["last_sent_position"]] == "2025-11-21T00:00:45.000Z"
     assert statuses(import_files(log, [path])) == ["same"]
 
@@ -151,7 +153,7 @@ def test_a_state_that_was_changed_here_is_not_overwritten(harness: Any, tmp_path
     written(tmp_path, "d.json", {**document, "state": {"a": 3}})
     dry, report = import_files(log, [path], dry_run=True), import_files(log, [path])
     assert told(dry) == told(report)
-    assert [one.reason for one in report.sessions[0].warnings] == ["state_kept"]
+    assert [warning.reason for warning in report.sessions[0].warnings] == ["state_kept"]
     assert session.state().state == {"a": "mine"}
     assert statuses(import_files(log, [path])) == ["same"]
 
@@ -229,7 +231,7 @@ def test_a_partial_answer_may_become_a_whole_one(log: Turnlog, tmp_path: Path) -
     last = {**first, "messages": [*first["messages"], whole], "partialMessage": None}
     assert import_files(log, [written(tmp_path, "travel-7.json", last)]).written == 1
     assert statuses(import_files(log, [path])) == ["same"]
-    said = [(one.status, one.body["content"]) for one in log.sessions.get("travel-7").messages()][-3:]
+    said = [(message.status, message.body["content"]) for message in log.sessions.get("travel-7").messages()][-3:]
     assert said == [
         ("interrupted", "I am book"),
         ("interrupted", "I am booking it"),
@@ -257,14 +259,19 @@ def test_a_log_that_is_imported_while_it_grows_loses_nothing(tmp_path_factory: A
         assert lost(lines, sessions) == []
         whole = next(shape_named("coding_agent").count(SourceFile(CODING)) for _ in [0])
         assert whole <= sum(session.info().messages for session in sessions) <= whole + len(cuts)
-        blocks = [block for one in sessions[0].messages() for block in one.body["content"] if isinstance(block, dict)]
+        blocks = [
+            block for message in sessions[0].messages() for block in message.body["content"] if isinstance(block, dict)
+        ]
         assert [block["id"] for block in blocks if block["type"] == "tool_use"] == ["toolu_1", "toolu_2"]
 
 
 def test_a_source_with_nothing_in_it_makes_no_session(log: Turnlog, tmp_path: Path) -> None:
     empty = {"id": "d", "version": 1, "history": []}
     (row,) = import_files(log, [written(tmp_path, "d.json", empty)]).sessions
-    assert (row.status, [(one.place, one.reason) for one in row.skipped]) == ("skipped", [("session", "no_messages")])
+    assert (row.status, [(item.place, item.reason) for item in row.skipped]) == (
+        "skipped",
+        [("session", "no_messages")],
+    )
     assert not log.sessions.exists("d")
     assert statuses(import_files(log, [written(tmp_path, "d.json", {**empty, "state": {"a": 1}})])) == ["new"]
     assert log.sessions.get("d").state().state == {"a": 1}
@@ -302,7 +309,7 @@ def test_an_export_is_restored_once_and_never_added_to_a_session(log: Turnlog, t
     assert [imported(two, dry_run=dry) for dry in (True, False)] == [("new", 2, 0, 0), ("new", 2, 0, 2)]
     assert [imported(two, dry_run=dry) for dry in (True, False)] == [("same", 2, 2, 0)] * 2
     assert [imported(three, dry_run=dry) for dry in (True, False)] == [("refused", 3, 0, 0)] * 2
-    assert [one.position for one in log.sessions.get("s").messages()] == [2, 3]
+    assert [message.position for message in log.sessions.get("s").messages()] == [2, 3]
 
 
 def test_progress_is_told_in_bytes_of_the_files_as_messages_are_done(log: Turnlog, tmp_path: Path) -> None:

@@ -54,12 +54,12 @@ def test_a_flat_list_is_kept_whole_with_its_times(harness: Any) -> None:
     session = log.sessions.get("travel-7")
     messages = list(session.messages())
     given = sample(FLAT)["messages"]
-    assert [one.body["role"] for one in messages] == [*(one["kind"] for one in given), "assistant"]
-    assert [one.body["content"] for one in messages[:-1]] == [one.get("content") for one in given]
+    assert [message.body["role"] for message in messages] == [*(item["kind"] for item in given), "assistant"]
+    assert [message.body["content"] for message in messages[:-1]] == [item.get("content") for item in given]
     assert messages[0].created_at == "2025-11-21T00:00:01.000Z" and messages[0].id == "m-1"
     calls = messages[1].body["tool_calls"]
     assert [call["function"]["arguments"] for call in calls] == [call["input"] for call in given[1]["toolCalls"]]
-    assert [one.status for one in messages] == ["complete"] * 6 + ["interrupted"]
+    assert [message.status for message in messages] == ["complete"] * 6 + ["interrupted"]
     assert lost(sample(FLAT), [session]) == []
     window = session.context(format="openai_chat")
     assert window.messages[0]["content"].startswith("You book trains.") and "I am book" not in json.dumps(
@@ -72,8 +72,8 @@ def test_what_the_model_was_sent_last_is_told_as_a_time_and_a_position(log: Turn
     session = log.sessions.get("travel-7")
     imported = (session.info().metadata or {})["imported"]
     assert imported["last_sent_at"] == "2025-11-21T00:00:04.500Z"
-    seen = [one.created_at <= imported["last_sent_at"] for one in session.messages()]
-    assert [one.position <= imported["last_sent_position"] for one in session.messages()] == seen
+    seen = [message.created_at <= imported["last_sent_at"] for message in session.messages()]
+    assert [message.position <= imported["last_sent_position"] for message in session.messages()] == seen
     info = session.info()
     assert (info.last_sent_at, info.last_sent_position) == (imported["last_sent_at"], imported["last_sent_position"])
     window = session.context()
@@ -88,7 +88,7 @@ def test_an_imported_session_has_the_times_of_its_source(harness: Any, tmp_path:
     own = {**sample(DOCUMENT), "id": "own", **times}
     none = {name: value for name, value in sample(DOCUMENT).items() if name not in times} | {"id": "none"}
     import_files(log, [written(tmp_path, "two.json", [own, none])]).check()
-    stamps = [one["timestamp"] for one in none["history"]]
+    stamps = [item["timestamp"] for item in none["history"]]
     expected = {"own": [rfc3339(milliseconds_of(time)) for time in times.values()]}
     expected["none"] = [rfc3339(milliseconds_of(time)) for time in (stamps[0], stamps[-1])]
     for session_id, (created_at, updated_at) in expected.items():
@@ -107,8 +107,8 @@ def test_a_flat_list_may_be_messages_alone_and_one_file_may_have_many(log: Turnl
         tmp_path, "more.jsonl", [json.dumps({**sample(FLAT), "id": "c"}), json.dumps(sample(FLAT) | {"id": 7})]
     )
     report = import_files(log, [alone, many, lines]).check()
-    assert [one.session_id for one in report.sessions] == ["alone", "a", "b", "c", "7"]
-    assert [one.messages for one in report.sessions] == [6, 7, 7, 7, 7]
+    assert [session.session_id for session in report.sessions] == ["alone", "a", "b", "c", "7"]
+    assert [session.messages for session in report.sessions] == [6, 7, 7, 7, 7]
 
 
 def test_a_session_document_is_kept_whole_with_its_state(harness: Any) -> None:
@@ -120,9 +120,11 @@ def test_a_session_document_is_kept_whole_with_its_state(harness: Any) -> None:
     assert (session.info().metadata or {})["team"] == "north"
     assert lost(sample(DOCUMENT), [session]) == []
     window = session.context(format="openai_chat")
-    roles = [one["role"] for one in window.messages if one["role"] != "system"]
+    roles = [message["role"] for message in window.messages if message["role"] != "system"]
     assert roles == ["user", "assistant", "tool", "assistant"]
-    assert [one.created_at for one in session.messages()] == [one["timestamp"] for one in sample(DOCUMENT)["history"]]
+    assert [message.created_at for message in session.messages()] == [
+        item["timestamp"] for item in sample(DOCUMENT)["history"]
+    ]
 
 
 def test_a_text_that_is_no_time_stays_in_the_metadata(log: Turnlog, tmp_path: Path) -> None:
@@ -140,17 +142,20 @@ def test_a_document_of_a_newer_version_is_refused_by_name_and_the_others_are_imp
     documents = [{**sample(DOCUMENT), "version": 0}, {**sample(DOCUMENT), "id": "s-2", "version": version}]
     path = written(tmp_path, "two.json", documents)
     report = import_files(log, [path])
-    assert [(one.session_id, one.status) for one in report.sessions] == [("s-1", "new"), ("s-2", "refused")]
+    assert [(session.session_id, session.status) for session in report.sessions] == [("s-1", "new"), ("s-2", "refused")]
     with pytest.raises(NewerSourceError, match=f"'s-2' has version '{version}'; the newest we read is 1"):
         report.check()
-    assert [one.session_id for one in log.sessions.list()] == ["s-1"]
+    assert [item.session_id for item in log.sessions.list()] == ["s-1"]
 
 
 def test_a_coding_agents_log_is_kept_line_by_line(harness: Any) -> None:
     log = harness.log()
     report = imported_twice(log, CODING)
-    assert [(one.session_id, one.messages) for one in report.sessions] == [(CODING_ID, 6), (f"{CODING_ID}-a2018e5", 2)]
-    main, agent = (log.sessions.get(one.session_id) for one in report.sessions)
+    assert [(session.session_id, session.messages) for session in report.sessions] == [
+        (CODING_ID, 6),
+        (f"{CODING_ID}-a2018e5", 2),
+    ]
+    main, agent = (log.sessions.get(session.session_id) for session in report.sessions)
     answer = list(main.messages())[1]
     assert [block["type"] for block in answer.body["content"]] == ["thinking", "text", "tool_use", "tool_use"]
     assert [loop.first for loop in main.loops()] == [7, 2]
@@ -158,7 +163,7 @@ def test_a_coding_agents_log_is_kept_line_by_line(harness: Any) -> None:
         json.loads(line) for line in CODING.read_text("utf-8").splitlines() if line.startswith('{"') and line[-1] == "}"
     ]
     assert lost(lines, [main, agent]) == []
-    assert [one.reason for one in report.sessions[0].skipped].count("malformed") == 2
+    assert [item.reason for item in report.sessions[0].skipped].count("malformed") == 2
     assert "cut off" in json.dumps(held(main)) and "Kept by hand" in json.dumps(held(main))
     for format in LINT_FORMATS:
         window = main.context(format=format)
@@ -186,12 +191,12 @@ def line(message: Any, **fields: Any) -> str:
 def test_a_line_that_holds_no_message_is_kept_beside_the_next_one(log: Turnlog, tmp_path: Path, message: Any) -> None:
     lines = [line(message, uuid="odd"), line({"role": "user", "content": "hi"})]
     (row,) = imported_twice(log, written(tmp_path, "s-1.jsonl", lines)).sessions
-    assert [(one.place, one.reason) for one in row.skipped] == [("line 1", "no_message: assistant")]
+    assert [(item.place, item.reason) for item in row.skipped] == [("line 1", "no_message: assistant")]
     nameless = written(tmp_path, "nameless.jsonl", [line({"role": "user", "content": "hi"}, sessionId=7)])
     assert import_files(log, [nameless]).sessions[0].session_id == "nameless"
     (stored,) = log.sessions.get("s-1").messages()
     assert (stored.body, stored.id) == ({"role": "user", "content": "hi"}, "u")
-    assert [one["uuid"] for one in (stored.metadata or {})["imported"]["lines"]] == ["odd", "u"]
+    assert [line["uuid"] for line in (stored.metadata or {})["imported"]["lines"]] == ["odd", "u"]
 
 
 def test_neighbouring_lines_of_one_answer_are_one_message_which_ends_as_its_last_line_says(
@@ -213,8 +218,10 @@ def test_neighbouring_lines_of_one_answer_are_one_message_which_ends_as_its_last
         line({"role": "user", "content": "h"}, uuid="h", isSidechain=False),
     ]
     report = imported_twice(log, written(tmp_path, "other.jsonl", lines))
-    sessions = {one.session_id: list(log.sessions.get(one.session_id).messages()) for one in report.sessions}
-    assert {name: [(one.id, one.finish_reason) for one in stored] for name, stored in sessions.items()} == {
+    sessions = {
+        session.session_id: list(log.sessions.get(session.session_id).messages()) for session in report.sessions
+    }
+    assert {name: [(item.id, item.finish_reason) for item in stored] for name, stored in sessions.items()} == {
         "s-1": [("a", "end_turn"), ("d", None), ("h", None)],
         "s-1-sidechain": [("e", "stop"), (None, None), ("7", None)],
         "s-1-x": [("f", None), ("g", None)],
@@ -235,8 +242,8 @@ def test_an_id_that_no_message_may_have_stays_in_the_metadata(log: Turnlog, tmp_
         next(iter(log.sessions.get(row.session_id).messages())) for row in import_files(log, paths).check().sessions
     ]
     kept = name if 0 < length <= 128 else None
-    assert [one.id for one in stored] == [kept] * 3 and stored[2].finish_reason == kept
-    assert all(kept or f'"{name}"' in json.dumps(one.metadata) for one in stored)
+    assert [item.id for item in stored] == [kept] * 3 and stored[2].finish_reason == kept
+    assert all(kept or f'"{name}"' in json.dumps(item.metadata) for item in stored)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that the loader leaves open
@@ -244,13 +251,15 @@ def test_real_logs_of_coding_agents_are_kept_whole(real_data: ModuleType, tmp_pa
     for path in sorted((DATA / "dev" / "session-share").rglob("*.jsonl")):
         with Turnlog.open("memory://") as log:
             report = import_files(log, [path]).check()
-            sessions = [log.sessions.get(one.session_id) for one in report.sessions if one.status != "skipped"]
-            bodies = [one.body for session in sessions for one in session.messages()]
+            sessions = [
+                log.sessions.get(session.session_id) for session in report.sessions if session.status != "skipped"
+            ]
+            bodies = [message.body for session in sessions for message in session.messages()]
             (known,) = list(real_data.load_file(str(path)))
             calls = [
                 b["id"] for body in bodies for b in body["content"] if isinstance(b, dict) and b["type"] == "tool_use"
             ]
-            assert calls == [call["id"] for one in known["messages"] for call in one.get("tool_calls") or []]
+            assert calls == [call["id"] for message in known["messages"] for call in message.get("tool_calls") or []]
             lines = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.startswith("{")]
             assert lost(lines, sessions) == []
             assert import_files(log, [path]).written == 0
@@ -285,7 +294,10 @@ def test_a_file_without_a_shape_is_refused_by_name(log: Turnlog, tmp_path: Path,
     with pytest.raises(UnknownSourceError, match=r"what\.json' is none of: "):
         import_files(log, [path])
     (row,) = import_files(log, [tmp_path]).sessions
-    assert (row.status, [(one.place, one.reason) for one in row.skipped]) == ("skipped", [("file", "unknown_source")])
+    assert (row.status, [(item.place, item.reason) for item in row.skipped]) == (
+        "skipped",
+        [("file", "unknown_source")],
+    )
 
 
 @pytest.mark.parametrize(
@@ -319,7 +331,7 @@ def test_a_shape_may_be_named_and_must_be_the_files(log: Turnlog, tmp_path: Path
 def test_an_id_that_we_do_not_take_is_replaced_by_one_that_is_always_the_same(log: Turnlog, tmp_path: Path) -> None:
     path = written(tmp_path, "odd.json", {**sample(FLAT), "id": "user/1: ☃"})
     report = imported_twice(log, path)
-    assert [one.reason for one in report.sessions[0].warnings][:1] == ["id_made"]
+    assert [warning.reason for warning in report.sessions[0].warnings][:1] == ["id_made"]
     info = log.sessions.get(report.sessions[0].session_id).info()
     assert (info.metadata or {})["imported"]["id"] == "user/1: ☃"
 
@@ -342,14 +354,14 @@ def test_a_message_over_the_limit_is_cut_and_said_to_be(
         ],
     }
     report = imported_twice(log, written(tmp_path, "big.json", flat))
-    changes = [(one.place, one.reason) for one in report.sessions[0].changed]
+    changes = [(item.place, item.reason) for item in report.sessions[0].changed]
     assert [(place, reason.split(" ")[0]) for place, reason in changes] == [
         ("message 1", "cut"),
         ("message 2", "cut"),
         ("message 3", "as_text"),
         ("message 3", "cut"),
     ]
-    bodies = [one.body for one in log.sessions.get("big").messages()]
+    bodies = [message.body for message in log.sessions.get("big").messages()]
     assert bodies[0]["content"].endswith("[1,499,000 characters left out by the import]")
     assert [part["type"] for part in bodies[1]["content"]] == ["text", "text"]
     assert all(len(encode_json(body)) <= EARLIER_BODY_BYTES for body in bodies)
@@ -363,7 +375,7 @@ def test_the_largest_are_cut_first_each_once_and_none_that_a_cut_makes_no_shorte
     texts = [{"type": "text", "text": "x" * size} for size in (1_000, 1_500, 1_300)]
     message = SourceMessage("message 1", {"role": "user", "content": [*texts, picture]})
     cut, changes = fitted(message, "anthropic", max_bytes=100)
-    assert [(one.place, one.reason) for one in changes] == [
+    assert [(change.place, change.reason) for change in changes] == [
         ("message 1", f"cut /content/{at}{'' if at == 3 else '/text'}") for at in (1, 3, 2)
     ]
     x = "x" * 1_000
@@ -373,7 +385,7 @@ def test_the_largest_are_cut_first_each_once_and_none_that_a_cut_makes_no_shorte
     size = len(encode_json(message.body))
     assert fitted(message, "anthropic", max_bytes=size) == (message, ())
     once, changes = fitted(message, "anthropic", max_bytes=size - 1)
-    assert [one.reason for one in changes] == ["cut /content/1/text"]
+    assert [change.reason for change in changes] == ["cut /content/1/text"]
     assert [part == whole for part, whole in zip(once.body["content"], [*texts, picture], strict=True)].count(
         False
     ) == 1
@@ -404,7 +416,7 @@ def test_disorder_in_a_flat_list_is_kept_and_told(tmp_path: Path, message: Any) 
     with Turnlog.open("memory://") as log:
         imported_twice(log, written(tmp_path, "s.json", source))
         missing = lost(source, [log.sessions.get("s")])
-        assert [one for one in missing if one is not None and not isinstance(one, int)] == []
+        assert [item for item in missing if item is not None and not isinstance(item, int)] == []
 
 
 @pytest.mark.parametrize(
@@ -428,7 +440,7 @@ def test_disorder_in_a_document_is_kept_and_told(tmp_path: Path, message: Any) -
     with Turnlog.open("memory://") as log:
         imported_twice(log, written(tmp_path, "s.json", source))
         missing = lost(source, [log.sessions.get("s-1")])
-        assert [one for one in missing if one is not None and not isinstance(one, int)] == []
+        assert [item for item in missing if item is not None and not isinstance(item, int)] == []
 
 
 MESSAGE = st.dictionaries(
@@ -451,10 +463,10 @@ def test_any_flat_list_is_imported_once_and_told_alike_dry(
         assert told(dry) == told(report)
         if report.ok:
             assert report.written == len(messages) and import_files(log, [path]).written == 0
-            missing = [one for one in lost(source, [log.sessions.get("s")]) if one is not None and one != ""]
-            assert [one for one in missing if not (isinstance(one, int) and not isinstance(one, bool))] == []
+            missing = [item for item in lost(source, [log.sessions.get("s")]) if item is not None and item != ""]
+            assert [item for item in missing if not (isinstance(item, int) and not isinstance(item, bool))] == []
 
 
 def test_names_of_files_are_told_in_reports(log: Turnlog, tmp_path: Path) -> None:
     path = copied(FLAT, tmp_path)
-    assert [one.file for one in import_files(log, [tmp_path]).sessions] == [str(path)]
+    assert [session.file for session in import_files(log, [tmp_path]).sessions] == [str(path)]

@@ -13,12 +13,12 @@ from turnlog.integrations.langgraph import TurnlogSaver
 
 
 def config(thread: str = "t", namespace: str | None = "", checkpoint_id: str | None = None) -> Any:
-    found: dict[str, Any] = {"thread_id": thread}
+    values: dict[str, Any] = {"thread_id": thread}
     if namespace is not None:
-        found["checkpoint_ns"] = namespace
+        values["checkpoint_ns"] = namespace
     if checkpoint_id is not None:
-        found["checkpoint_id"] = checkpoint_id
-    return {"configurable": found}
+        values["checkpoint_id"] = checkpoint_id
+    return {"configurable": values}
 
 
 def checkpoint(checkpoint_id: str, values: Mapping[str, Any], versions: Mapping[str, Any]) -> Any:
@@ -46,18 +46,18 @@ class Branch:
     def put(self, checkpoint_id: str, metadata: Mapping[str, Any] | None = None, **values: Any) -> Any:
         new = {name: self.saver.get_next_version(self.versions.get(name), None) for name in values}
         self.versions = {**self.versions, **new}
-        self.values = {name: one for name, one in {**self.values, **values}.items() if one is not None}
-        given = checkpoint(checkpoint_id, self.values, self.versions)
-        found = self.saver.put(config(self.thread, self.namespace, self.at), given, dict(metadata or {}), new)
+        self.values = {name: item for name, item in {**self.values, **values}.items() if item is not None}
+        outcome = checkpoint(checkpoint_id, self.values, self.versions)
+        result = self.saver.put(config(self.thread, self.namespace, self.at), outcome, dict(metadata or {}), new)
         self.at = checkpoint_id
         self.ids.append(checkpoint_id)
-        return found
+        return result
 
     def get(self, checkpoint_id: str | None = None, saver: Any = None) -> CheckpointTuple | None:
-        found: CheckpointTuple | None = (saver or self.saver).get_tuple(
+        result: CheckpointTuple | None = (saver or self.saver).get_tuple(
             config(self.thread, self.namespace, checkpoint_id)
         )
-        return found
+        return result
 
 
 class Model(InMemorySaver):
@@ -65,20 +65,20 @@ class Model(InMemorySaver):
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         for thread in thread_ids:
-            for namespace, found in self.storage[thread].items():
-                self._drop(thread, namespace, [one for one in found if one != max(found)])
+            for namespace, item in self.storage[thread].items():
+                self._drop(thread, namespace, [item for item in item if item != max(item)])
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         for thread, namespaces in self.storage.items():
-            for namespace, found in namespaces.items():
+            for namespace, item in namespaces.items():
                 gone = [
-                    one for one, (_, meta, _) in found.items() if self.serde.loads_typed(meta).get("run_id") in run_ids
+                    item for item, (_, meta, _) in item.items() if self.serde.loads_typed(meta).get("run_id") in run_ids
                 ]
                 self._drop(thread, namespace, gone)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        for namespace, found in self.storage[source_thread_id].items():
-            self.storage[target_thread_id][namespace].update(copy.deepcopy(found))
+        for namespace, item in self.storage[source_thread_id].items():
+            self.storage[target_thread_id][namespace].update(copy.deepcopy(item))
         for (thread, *rest), writes in list(self.writes.items()):
             if thread == source_thread_id:
                 self.writes[target_thread_id, rest[0], rest[1]].update(writes)
@@ -87,9 +87,9 @@ class Model(InMemorySaver):
                 self.blobs[target_thread_id, rest[0], rest[1], rest[2]] = blob
 
     def _drop(self, thread: str, namespace: str, gone: Sequence[str]) -> None:
-        for one in gone:
-            del self.storage[thread][namespace][one]
-            self.writes.pop((thread, namespace, one), None)
+        for item in gone:
+            del self.storage[thread][namespace][item]
+            self.writes.pop((thread, namespace, item), None)
 
 
 def plain(found: CheckpointTuple | None) -> Any:
@@ -97,4 +97,4 @@ def plain(found: CheckpointTuple | None) -> Any:
 
 
 def everything(saver: TurnlogSaver | Model, thread: str) -> Iterator[Any]:
-    yield sorted((plain(one) for one in saver.list(config(thread, None))), key=repr)
+    yield sorted((plain(item) for item in saver.list(config(thread, None))), key=repr)

@@ -43,7 +43,7 @@ class Scripted(BaseChatModel):
         return "scripted"
 
     def bind_tools(self, tools: Sequence[Any], **more: Any) -> Any:
-        return self.bind(names=[one["name"] if isinstance(one, dict) else one.name for one in tools])
+        return self.bind(names=[tool["name"] if isinstance(tool, dict) else tool.name for tool in tools])
 
     def _generate(self, messages: list[BaseMessage], *given: Any, **more: Any) -> ChatResult:
         self.sent.append(list(messages))
@@ -64,9 +64,9 @@ class Scripted(BaseChatModel):
 
 
 def agent(log: Turnlog, *, model: Scripted | None = None, more: Sequence[Any] = (), **options: Any) -> Any:
-    given = {name: options.pop(name) for name in ("checkpointer", "system_prompt", "tools") if name in options}
-    tools = given.pop("tools", [price])
-    return create_agent(model or Scripted(), tools, middleware=[TurnlogMiddleware(log, **options), *more], **given)
+    values = {name: options.pop(name) for name in ("checkpointer", "system_prompt", "tools") if name in options}
+    tools = values.pop("tools", [price])
+    return create_agent(model or Scripted(), tools, middleware=[TurnlogMiddleware(log, **options), *more], **values)
 
 
 def begun(log: Turnlog) -> None:
@@ -85,9 +85,9 @@ def main(url: str, thread: str, folder: str, *question: str) -> None:
 
     model = Scripted()
     with Turnlog.open(url) as log:
-        given = {"messages": [{"role": "user", "content": one} for one in question]}
-        answer = agent(log, model=model, tools=[price]).invoke(given, {"configurable": {"thread_id": thread}})
-    ids = [one.id for one in answer["messages"]]
+        values = {"messages": [{"role": "user", "content": item} for item in question]}
+        answer = agent(log, model=model, tools=[price]).invoke(values, {"configurable": {"thread_id": thread}})
+    ids = [message.id for message in answer["messages"]]
     print(json.dumps({"answer": answer["messages"][-1].text, "calls": len(model.sent), "ids": ids}))
 
 

@@ -34,8 +34,10 @@ class Texts:
 
     def __init__(self, size: int) -> None:
         names = ("support-agent", "coding-agent")
-        messages = [one for name in names for one in json.loads((SAMPLES / f"{name}.json").read_text())["messages"]]
-        whole = " ".join(str(one.get("content") or "") for one in messages)
+        messages = [
+            message for name in names for message in json.loads((SAMPLES / f"{name}.json").read_text())["messages"]
+        ]
+        whole = " ".join(str(message.get("content") or "") for message in messages)
         self._pieces = cycle([whole[at : at + size] for at in range(0, len(whole) - size, size)])
 
     def __call__(self) -> str:
@@ -109,7 +111,7 @@ def asking(saver: Any) -> Any:
 
 
 def joined(old: list[str], new: list[list[str]]) -> list[str]:
-    return [*old, *(one for part in new for one in part)]
+    return [*old, *(item for part in new for item in part)]
 
 
 class Sparse(TypedDict):
@@ -133,9 +135,9 @@ def main(url: str, thread: str, crash: bool) -> None:
     with Turnlog.open(url) as log:
         graph = agent(TurnlogSaver(log), lambda: "aisle 4", crash=killed)
         config = {"configurable": {"thread_id": thread}}
-        given = None if graph.get_state(config).next else {"messages": [("user", "Where is it?")]}
-        state = graph.invoke(given, config, durability="sync")
-        print(json.dumps([[one.type, one.content] for one in state["messages"]]))
+        result = None if graph.get_state(config).next else {"messages": [("user", "Where is it?")]}
+        state = graph.invoke(result, config, durability="sync")
+        print(json.dumps([[message.type, message.content] for message in state["messages"]]))
 
 
 if __name__ == "__main__":

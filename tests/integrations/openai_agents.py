@@ -62,9 +62,9 @@ def main(url: str, thread: str, folder: str, *question: str) -> None:
     model = Scripted()
     agent = Agent(name="desk", model=model, tools=[price])
     with Turnlog.open(url) as log:
-        given: Any = question[0] if question else []
+        outcome: Any = question[0] if question else []
         session, config = TurnlogSession(log, thread), RunConfig(tracing_disabled=True)
-        result = asyncio.run(Runner.run(agent, given, session=session, run_config=config))
+        result = asyncio.run(Runner.run(agent, outcome, session=session, run_config=config))
         items = asyncio.run(session.get_items())
     print(json.dumps({"answer": result.final_output, "calls": model.calls, "items": items}))
 

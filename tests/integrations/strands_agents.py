@@ -58,7 +58,7 @@ class Scripted(Model):
             raise ContextWindowOverflowException("too much")
         self.sent.append(messages)
         self.systems.append(system_prompt)
-        self.tools.append([one["name"] for one in tool_specs or []])
+        self.tools.append([tool_spec["name"] for tool_spec in tool_specs or []])
         said = self.says.pop(0) if self.says else self._said(messages)
         if "redactContent" in said:
             yield said
@@ -119,16 +119,16 @@ def main(url: str, session: str, folder: str, *question: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return f"{sku} costs 12.50"
 
-    model, given = Scripted(), question[0] if question else None
+    model, result = Scripted(), question[0] if question else None
     with Turnlog.open(url) as log:
         mine = agent(log, session, model=model, tools=[price])
-        answer = said(mine(given))
-    ids = [one["tracking_id"] for one in mine.messages]
+        answer = said(mine(result))
+    ids = [message["tracking_id"] for message in mine.messages]
     print(json.dumps({"answer": answer, "calls": len(model.sent), "ids": ids}))
 
 
 def asked(agent: Agent, questions: Sequence[str]) -> list[str]:
-    return [said(agent(one)) for one in questions]
+    return [said(agent(question)) for question in questions]
 
 
 if __name__ == "__main__":

@@ -69,11 +69,11 @@ def test_every_framework_of_the_page_has_lines_that_are_tried() -> None:
 def test_the_lines_of_a_framework_run(section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter, module = NEEDS[section]
     pytest.importorskip(module)
-    given = import_module(f"tests.integrations.adapters.{adapter}") if adapter else None
+    outcome = import_module(f"tests.integrations.adapters.{adapter}") if adapter else None
     monkeypatch.chdir(tmp_path)
-    names = names_of(section, given)
+    names = names_of(section, outcome)
     if section == "LlamaIndex":  # the scripted model does not stream
-        monkeypatch.setattr(f"{module}.FunctionAgent", partial(given.FunctionAgent, streaming=False))
+        monkeypatch.setattr(f"{module}.FunctionAgent", partial(outcome.FunctionAgent, streaming=False))
     code = compile(BLOCKS[section], section, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
     async def run() -> None:

@@ -49,20 +49,20 @@ def test_an_agent_that_is_killed_goes_on_in_a_new_process(tmp_path: Path, framew
         (tmp_path / "again").touch()
         again = ran(framework, url, "desk", str(tmp_path))
         assert again.returncode == 0, again.stderr
-        told = json.loads(again.stdout)
-        assert told["answer"] == "SKU-1 costs 12.50"
-        assert told["calls"] == (2 if framework == "openai" else 1), (
+        content = json.loads(again.stdout)
+        assert content["answer"] == "SKU-1 costs 12.50"
+        assert content["calls"] == (2 if framework == "openai" else 1), (
             "what the log has of the turn is not asked for again"
         )
         assert (tmp_path / "executed").read_text() == "SKU-1\n" * 2
         with Turnlog.open(url) as log:
-            said = [one.body for one in log.sessions.get("desk").messages(format="openai_chat")]
-    assert [one["role"] for one in said] == ["user", "assistant", "tool", "assistant"]
+            said = [message.body for message in log.sessions.get("desk").messages(format="openai_chat")]
+    assert [item["role"] for item in said] == ["user", "assistant", "tool", "assistant"]
     assert said[0]["content"] == QUESTION and said[2]["content"] == "SKU-1 costs 12.50"
 
 
 @pytest.mark.parametrize(
-    "framework", ["strands", *(pytest.param(one, marks=pytest.mark.full) for one in ("langchain", "openai"))]
+    "framework", ["strands", *(pytest.param(value, marks=pytest.mark.full) for value in ("langchain", "openai"))]
 )
 def test_two_processes_on_one_session_lose_nothing(tmp_path: Path, framework: str) -> None:
     (tmp_path / "again").touch()
@@ -80,21 +80,21 @@ def test_two_processes_on_one_session_lose_nothing(tmp_path: Path, framework: st
         for name in names
     ]
     ids = set[str]()
-    for one in both:
-        output, errors = one.communicate(timeout=120)
-        assert one.returncode == 0, errors
+    for item in both:
+        output, errors = item.communicate(timeout=120)
+        assert item.returncode == 0, errors
         ids |= set(json.loads(output).get("ids", ()))
     with Turnlog.open(url) as log:
         session = log.sessions.get("desk")
         said = list(session.messages(format="openai_chat"))
         window = session.context(format="openai_chat")
         assert log.lint(window.messages, format="openai_chat").problems == [] and not window.open_calls
-    texts = [one.body["content"] for one in said]
+    texts = [item.body["content"] for item in said]
     assert all(texts.count(f"What is the price of {name}?") == 1 for name in names)
     # Where both have asked before either's model is called, the model, which answers the last question, answers the same to both.
     assert any(f"{name} costs 12.50" in texts for name in names)
-    calls = [call["id"] for one in said for call in one.body.get("tool_calls") or ()]
-    results = [one.body["tool_call_id"] for one in said if one.body["role"] == "tool"]
+    calls = [call["id"] for item in said for call in item.body.get("tool_calls") or ()]
+    results = [item.body["tool_call_id"] for item in said if item.body["role"] == "tool"]
     # Strands answers a call that is open when it is asked; that call has two results, where the other's tool ends later.
     assert set(calls) == set(results) and not Counter(calls) - Counter(results)
     # Two questions, a call with its result and its answer, and another answer at least; more, where one of them asks its model
@@ -102,4 +102,4 @@ def test_two_processes_on_one_session_lose_nothing(tmp_path: Path, framework: st
     assert len(said) >= 6
     if framework == "openai":
         return  # the SDK's items have no ids of ours
-    assert sorted(ids) == sorted(str(one.id) for one in said), "each of both is there, once"
+    assert sorted(ids) == sorted(str(item.id) for item in said), "each of both is there, once"

@@ -31,15 +31,15 @@ def log() -> Iterator[Turnlog]:
 
 
 def asked(agent: Any, *questions: str, config: Any = THREAD, is_async: bool = False, **more: Any) -> Any:
-    given = {"messages": [{"role": "user", "content": one} for one in questions], **more}
-    return asyncio.run(agent.ainvoke(given, config)) if is_async else agent.invoke(given, config)
+    values = {"messages": [{"role": "user", "content": question} for question in questions], **more}
+    return asyncio.run(agent.ainvoke(values, config)) if is_async else agent.invoke(values, config)
 
 
 def kept(session: Session) -> list[Any]:
     """Messages as objects, as the log has them."""
     from turnlog.agents.graph_state.messages import original_message
 
-    return [original_message(one) for one in session.messages()]
+    return [original_message(message) for message in session.messages()]
 
 
 def saver() -> Any:
@@ -56,10 +56,10 @@ def test_a_real_agent_with_a_tool_is_in_the_log_once_and_as_it_is(
         state = asked(agent, question, is_async=is_async)
     session = log.sessions.get("desk")
     assert kept(session) == state["messages"] and len(state["messages"]) == 8
-    assert [type(one) for one in kept(session)] == [type(one) for one in state["messages"]]
+    assert [type(item) for item in kept(session)] == [type(message) for message in state["messages"]]
     assert session.info().title == "Desk"
     assert model.sent[-1] == state["messages"][:-1], "objects as they are, the thinking with its signature"
-    assert [len(one) for one in model.sent] == [1, 3, 5, 7]
+    assert [len(item) for item in model.sent] == [1, 3, 5, 7]
     assert [loop.reply for loop in session.loops()] == ["SKU-2 costs 12.50", "SKU-1 costs 12.50"]
 
 
@@ -83,11 +83,11 @@ def test_a_window_is_within_its_budget_and_valid(log: Turnlog, agents: Any) -> N
     assert set(model.tools[0]) == {"price"}, "the first windows leave nothing out"
     assert set(model.tools[-1]) == {"price", "recall_tool_call", "search_history"}
     for sent in model.sent:
-        assert [one.type for one in sent].count("system") == 1 and sent[0].text.startswith("Be brief.")
+        assert [item.type for item in sent].count("system") == 1 and sent[0].text.startswith("Be brief.")
         body = library.convert_to_openai_messages(sent)
-        for one in body:
-            if isinstance(one["content"], list):
-                one["content"] = [part for part in one["content"] if part["type"] != "thinking"]
+        for item in body:
+            if isinstance(item["content"], list):
+                item["content"] = [part for part in item["content"] if part["type"] != "thinking"]
         window = log.build_window(body, tools=[])
         assert window.tokens < 1_200
         assert log.lint(body, format="openai_chat").problems == []
@@ -109,14 +109,14 @@ def test_a_reply_is_kept_with_its_window_and_what_the_provider_counted(log: Turn
     backend.call = watched  # type: ignore[method-assign]
     agent = agents.create_agent(agents.Scripted(), [agents.price], middleware=[middleware])
     asked(agent, "What is the price of SKU-1?")
-    assert [len(one["messages"]) for one in calls] == [1, 1, 1, 1]
-    assert [one.get("usage") for one in calls] == [
+    assert [len(call["messages"]) for call in calls] == [1, 1, 1, 1]
+    assert [call.get("usage") for call in calls] == [
         None,
         {"input_tokens": 10, "output_tokens": 5},
         None,
         calls[1]["usage"],
     ]
-    assert [bool(one.get("window")) for one in calls] == [False, True, False, True]
+    assert [bool(call.get("window")) for call in calls] == [False, True, False, True]
     assert not middleware._done and not middleware._sent
 
 
@@ -129,8 +129,8 @@ def test_the_tools_bring_back_what_is_left_out(log: Turnlog, agents: Any) -> Non
     wrong = {"name": "recall_tool_call", "args": {}, "id": "s2"}
     model.says += [agents.AIMessage("", tool_calls=[call, wrong]), agents.AIMessage("Found.")]
     state = asked(agent, "What did I ask?")
-    found, told = state["messages"][2:4]
-    assert "⟦SKU-1⟧" in found.text and found.status == "success" and told.status == "error"
+    result, value = state["messages"][2:4]
+    assert "⟦SKU-1⟧" in result.text and result.status == "success" and value.status == "error"
     assert {"recall_tool_call", "search_history", "price"} == set(model.tools[-1])
     recalled = next(log.sessions.get("desk").history(action="tool_recalled"), None)
     assert recalled is not None
@@ -141,10 +141,8 @@ def test_the_tools_bring_back_what_is_left_out(log: Turnlog, agents: Any) -> Non
 
 def test_which_session_it_is(log: Turnlog, agents: Any) -> None:
     asked(agents.agent(log, session_id="fixed"), "Price of SKU-1?", config={})
-    asked(
-        agents.agent(log, session_id=lambda given: f"user-{given['user']}"), "x?", config={"configurable": {"user": 7}}
-    )
-    assert {one.session_id for one in log.sessions.list()} == {"fixed", "user-7"}
+    asked(agents.agent(log, session_id=lambda item: f"user-{item['user']}"), "x?", config={"configurable": {"user": 7}})
+    assert {item.session_id for item in log.sessions.list()} == {"fixed", "user-7"}
     with pytest.raises(InvalidInputError, match="thread_id"):
         asked(agents.agent(log), "Price of SKU-1?", config={})
 
@@ -164,7 +162,7 @@ def test_a_run_that_failed_goes_on_and_says_nothing_twice(harness: Harness, agen
     with pytest.raises(RuntimeError):
         asked(agent, "What is the price of SKU-1?")
     session = log.sessions.get("desk")
-    assert [one.type for one in kept(session)] == ["human", "ai"], "the call is in the log before its tool runs"
+    assert [item.type for item in kept(session)] == ["human", "ai"], "the call is in the log before its tool runs"
     state = agent.invoke(None, THREAD)
     assert kept(session) == state["messages"] and len(state["messages"]) == 4 and len(model.sent) == 2
 
@@ -185,7 +183,7 @@ def test_a_fault_anywhere_and_a_retry_say_nothing_twice(harness: Harness, agents
             harness.faults.clear()
             state = agent.invoke(None, THREAD)
         harness.faults.clear()
-        assert [one.type for one in state["messages"]] == ["human", "ai", "tool", "ai"]
+        assert [message.type for message in state["messages"]] == ["human", "ai", "tool", "ai"]
         assert kept(log.sessions.get("desk")) == state["messages"]
 
 
@@ -204,12 +202,12 @@ def test_what_other_middleware_changes_and_removes_is_told_and_the_log_keeps_it(
     for at in range(3):
         state = asked(agent, f"What is the price of SKU-{at}?")
     session = log.sessions.get("desk")
-    assert any("a summary" in one.text for one in state["messages"]) and len(state["messages"]) < 12
-    assert [one.type for one in kept(session)] == ["human", "ai", "tool", "ai"] * 3
+    assert any("a summary" in message.text for message in state["messages"]) and len(state["messages"]) < 12
+    assert [item.type for item in kept(session)] == ["human", "ai", "tool", "ai"] * 3
     assert kept(session)[0].text == "What is the price of SKU-0?"
-    (edited,) = [one.metadata for one in session.history(action="message_edited")]
+    (edited,) = [item.metadata for item in session.history(action="message_edited")]
     assert edited is not None and (edited["message_id"], edited["position"]) == (kept(session)[0].id, 2)
-    assert sum(one.metadata["count"] for one in session.history(action="messages_removed") if one.metadata) >= 4
+    assert sum(item.metadata["count"] for item in session.history(action="messages_removed") if item.metadata) >= 4
 
 
 def test_what_middleware_around_it_puts_into_a_request_is_sent_and_not_kept(log: Turnlog, agents: Any) -> None:
@@ -225,7 +223,7 @@ def test_what_middleware_around_it_puts_into_a_request_is_sent_and_not_kept(log:
     model = agents.Scripted()
     agent = agents.create_agent(model, [agents.price], middleware=[Reminds(), agents.TurnlogMiddleware(log)])
     asked(agent, "What is the price of SKU-1?")
-    assert [one.text for one in model.sent[0]] == ["First.", "What is the price of SKU-1? (now)"]
+    assert [item.text for item in model.sent[0]] == ["First.", "What is the price of SKU-1? (now)"]
     assert kept(log.sessions.get("desk"))[0].text == "What is the price of SKU-1?"
     assert len(kept(log.sessions.get("desk"))) == 4
 
@@ -249,11 +247,11 @@ def test_a_call_that_waits_for_a_human_is_in_the_log_when_it_is_decided(log: Tur
     model = agents.Scripted()
     agent = agents.agent(log, model=model, more=[HumanInTheLoopMiddleware({"price": True})], checkpointer=saver())
     assert "__interrupt__" in asked(agent, "What is the price of SKU-1?")
-    assert [one.type for one in kept(log.sessions.get("desk"))] == ["human"]
+    assert [item.type for item in kept(log.sessions.get("desk"))] == ["human"]
     edited = {"type": "edit", "edited_action": {"name": "price", "args": {"sku": "SKU-9"}}}
     state = agent.invoke(Command(resume={"decisions": [edited]}), THREAD)
     said = kept(log.sessions.get("desk"))
-    assert said == state["messages"] and [one.type for one in said] == ["human", "ai", "tool", "ai"]
+    assert said == state["messages"] and [item.type for item in said] == ["human", "ai", "tool", "ai"]
     assert "SKU-9 costs 12.50" in said[2].text and model.sent[-1] == said[:-1]
 
 
@@ -262,8 +260,8 @@ def test_runs_side_by_side_on_one_session_lose_nothing(harness: Harness, agents:
     log.sessions.create("desk")
     with ThreadPoolExecutor(4) as pool:
         runs = [pool.submit(asked, agents.agent(harness.log()), f"What is the price of SKU-{at}?") for at in range(4)]
-    ids = [one.id for run in runs for one in run.result()["messages"]]
-    stored = [one.id for one in kept(log.sessions.get("desk"))]
+    ids = [message.id for run in runs for message in run.result()["messages"]]
+    stored = [item.id for item in kept(log.sessions.get("desk"))]
     assert len(stored) == len(set(stored)) and set(ids) == set(stored)
 
 
@@ -273,7 +271,7 @@ def test_a_call_that_could_not_be_read_breaks_no_window(log: Turnlog, agents: An
     agent = agents.agent(log, model=model, checkpointer=saver())
     asked(agent, "What is the price of SKU-1?")
     asked(agent, "And of SKU-2?")
-    assert not any(one.invalid_tool_calls for one in model.sent[-1] if one.type == "ai")
+    assert not any(item.invalid_tool_calls for item in model.sent[-1] if item.type == "ai")
     body = importlib.import_module("langchain_core.messages").convert_to_openai_messages(model.sent[-1])
     assert log.lint(body, format="openai_chat").problems == []
 

@@ -55,11 +55,14 @@ def test_the_published_conformance_suite(harness: Harness, record_property: Call
         yield TurnlogSaver(harness.log(user=f"u{next(users)}"))
 
     report = asyncio.run(validate(saver))
-    passed = sum(one.tests_passed for one in report.results.values())
-    names = [f"{name} {one.tests_passed}/{one.tests_passed + one.tests_failed}" for name, one in report.results.items()]
+    passed = sum(result.tests_passed for result in report.results.values())
+    names = [
+        f"{name} {result.tests_passed}/{result.tests_passed + result.tests_failed}"
+        for name, result in report.results.items()
+    ]
     line = f"{report.checkpointer_name}: {report.conformance_level()}, {passed} clauses passed ({', '.join(names)})"
     record_property("conformance", line)
-    assert report.passed_all() and all(one.detected for one in report.results.values()), report.to_dict()
+    assert report.passed_all() and all(result.detected for result in report.results.values()), report.to_dict()
     assert passed >= CLAUSES
 
 
@@ -70,8 +73,8 @@ def test_a_put_names_the_checkpoint_and_its_config_the_parent(harness: Harness) 
     branch = Branch(TurnlogSaver(harness.log()))
     first, second = branch.put("1", m=["a"]), branch.put("2", m=["a", "b"])
     assert (first, second) == (config(checkpoint_id="1"), config(checkpoint_id="2"))
-    found = branch.get()
-    assert found is not None and found.config == second and found.parent_config == first
+    value = branch.get()
+    assert value is not None and value.config == second and value.parent_config == first
     asked = {"configurable": {**first["configurable"], "mine": 1}, "tags": ["x"]}
     exact = branch.saver.get_tuple(asked)
     assert exact.config is asked and exact.checkpoint["channel_values"] == {"m": ["a"]} and exact.parent_config is None
@@ -80,12 +83,12 @@ def test_a_put_names_the_checkpoint_and_its_config_the_parent(harness: Harness) 
 
 def test_metadata_are_those_of_the_framework_and_nothing_else(harness: Harness) -> None:
     saver = TurnlogSaver(harness.log())
-    given: Any = {**config(), "metadata": {"user": "ada", "deep": {"not": "kept"}}}
-    given["configurable"] |= {"model": "m", "__secret": 1}
-    saver.put(given, checkpoint("1", {}, {}), {"source": "input", "step": -1}, {})
-    found = saver.get_tuple(config())
-    assert found is not None and found.metadata == get_checkpoint_metadata(given, {"source": "input", "step": -1})
-    assert found.metadata == {"source": "input", "step": -1, "user": "ada", "model": "m"}
+    values: Any = {**config(), "metadata": {"user": "ada", "deep": {"not": "kept"}}}
+    values["configurable"] |= {"model": "m", "__secret": 1}
+    saver.put(values, checkpoint("1", {}, {}), {"source": "input", "step": -1}, {})
+    result = saver.get_tuple(config())
+    assert result is not None and result.metadata == get_checkpoint_metadata(values, {"source": "input", "step": -1})
+    assert result.metadata == {"source": "input", "step": -1, "user": "ada", "model": "m"}
 
 
 def test_values_that_did_not_change_come_from_older_checkpoints_and_none_means_removed(harness: Harness) -> None:
@@ -94,9 +97,9 @@ def test_values_that_did_not_change_come_from_older_checkpoints_and_none_means_r
     branch.put("2", b=None)
     branch.put("3", e=b"raw")
     for saver in (branch.saver, TurnlogSaver(harness.log())):
-        found = branch.get(saver=saver)
-        assert found is not None
-        assert found.checkpoint["channel_values"] == {"a": "x" * 20_000, "c": {"d": HumanMessage("hi")}, "e": b"raw"}
+        value = branch.get(saver=saver)
+        assert value is not None
+        assert value.checkpoint["channel_values"] == {"a": "x" * 20_000, "c": {"d": HumanMessage("hi")}, "e": b"raw"}
         first = branch.get("1", saver=saver)
         assert first is not None and first.checkpoint["channel_values"]["b"] == [1, 2]
 
@@ -112,13 +115,13 @@ LISTS = [
 @pytest.mark.parametrize("lists", LISTS, ids=range(len(LISTS)))
 def test_a_list_is_what_it_was_however_it_has_changed(harness: Harness, lists: list[Any]) -> None:
     branch = Branch(TurnlogSaver(harness.log()))
-    for at, one in enumerate(lists):
-        branch.put(f"{at}", m=one)
+    for at, item in enumerate(lists):
+        branch.put(f"{at}", m=item)
     for saver in (branch.saver, TurnlogSaver(harness.log())):
-        for at, one in enumerate(lists):
-            found = branch.get(f"{at}", saver=saver)
-            assert found is not None and found.checkpoint["channel_values"].get("m") == one
-        listed = [found.checkpoint["channel_values"].get("m") for found in saver.list(config())]
+        for at, item in enumerate(lists):
+            value = branch.get(f"{at}", saver=saver)
+            assert value is not None and value.checkpoint["channel_values"].get("m") == item
+        listed = [match.checkpoint["channel_values"].get("m") for match in saver.list(config())]
         assert listed == lists[::-1] and repr(listed) == repr(lists[::-1])
 
 
@@ -129,8 +132,8 @@ def test_a_copy_of_a_checkpoint_beside_it_has_its_values(harness: Harness) -> No
     branch.put("2", m=["a", "b"])
     saver = TurnlogSaver(harness.log())
     saver.put(config(checkpoint_id="1"), checkpoint("3", branch.values, branch.versions), {"source": "fork"}, {})
-    found = saver.get_tuple(config())
-    assert found is not None and found.checkpoint["channel_values"] == {"m": ["a", "b"], "x": 1}
+    result = saver.get_tuple(config())
+    assert result is not None and result.checkpoint["channel_values"] == {"m": ["a", "b"], "x": 1}
 
 
 def test_a_copy_of_a_checkpoint_in_which_a_channel_has_no_value_has_none_either(harness: Harness) -> None:
@@ -140,8 +143,8 @@ def test_a_copy_of_a_checkpoint_in_which_a_channel_has_no_value_has_none_either(
     branch.put("2", x=None)
     branch.saver.put(config(checkpoint_id="1"), checkpoint("3", branch.values, branch.versions), {"source": "fork"}, {})
     for saver in (branch.saver, TurnlogSaver(harness.log())):
-        found = saver.get_tuple(config())
-        assert found is not None and found.checkpoint["channel_values"] == {"m": ["a"]}
+        result = saver.get_tuple(config())
+        assert result is not None and result.checkpoint["channel_values"] == {"m": ["a"]}
 
 
 def test_writes_come_back_in_order_of_path_task_and_index_and_the_first_one_stays(harness: Harness) -> None:
@@ -154,9 +157,9 @@ def test_writes_come_back_in_order_of_path_task_and_index_and_the_first_one_stay
     saver.put_writes(at, [("x", "late"), (INTERRUPT, "second")], "task-z", "~c")
     saver.put_writes(at, [(ERROR, "wrong")], "task-a", "~b")
     saver.put_writes(at, [], "nobody")
-    for one in (saver, TurnlogSaver(harness.log())):
-        found = one.get_tuple(at)
-        assert found is not None and found.pending_writes == [
+    for value in (saver, TurnlogSaver(harness.log())):
+        result = value.get_tuple(at)
+        assert result is not None and result.pending_writes == [
             ("task-a/with words" * 20, "x", 3),
             ("task-z", "x", 1),
             ("task-z", "y", [HumanMessage("b")]),
@@ -179,16 +182,16 @@ def test_threads_of_any_name_are_listed_by_it_and_a_deleted_one_can_be_used_agai
     for name in names:
         Branch(saver, name).put("1", m=[name])
         Branch(saver, name, "sub:" + "n" * 300).put("2", m=[name])
-    assert sorted(one.config["configurable"]["thread_id"] for one in saver.list(None)) == sorted(names * 2)
-    assert {one.config["configurable"]["checkpoint_ns"] for one in saver.list(None)} == {"", "sub:" + "n" * 300}
+    assert sorted(item.config["configurable"]["thread_id"] for item in saver.list(None)) == sorted(names * 2)
+    assert {item.config["configurable"]["checkpoint_ns"] for item in saver.list(None)} == {"", "sub:" + "n" * 300}
     assert log.sessions.get("plain-1").info().title == "Desk"
     for name in names:
         saver.delete_thread(name)
         saver.delete_thread(name)
         assert saver.get_tuple(config(name)) is None and list(saver.list(config(name, None))) == []
         Branch(saver, name).put("1", m=["again"])
-        found = saver.get_tuple(config(name))
-        assert found is not None and found.checkpoint["channel_values"] == {"m": ["again"]}
+        result = saver.get_tuple(config(name))
+        assert result is not None and result.checkpoint["channel_values"] == {"m": ["again"]}
     saver.delete_thread("never")
     assert not log.sessions.exists("never")
     log.sessions.get("plain-1").end()
@@ -203,7 +206,7 @@ def test_a_thread_can_live_in_the_session_of_its_conversation(harness: Harness) 
     saver = TurnlogSaver(log)
     Branch(saver, "desk").put("1", m=["a"])
     saver.delete_thread("desk")
-    assert [one.body["content"] for one in session.messages()] == ["hi"]
+    assert [message.body["content"] for message in session.messages()] == ["hi"]
 
 
 def test_prune_leaves_one_checkpoint_and_what_it_is_made_of(harness: Harness) -> None:
@@ -219,14 +222,14 @@ def test_prune_leaves_one_checkpoint_and_what_it_is_made_of(harness: Harness) ->
     documents = harness.log().sessions.of("t").documents
     count = len(list(documents.list()))
     saver.prune(["t"])
-    for one in (saver, TurnlogSaver(harness.log())):
-        assert plain(branch.get(saver=one)) == plain(before)
-        assert [found.checkpoint["id"] for found in one.list(config())] == ["6"]
-        assert branch.get("3", saver=one) is None
+    for value in (saver, TurnlogSaver(harness.log())):
+        assert plain(branch.get(saver=value)) == plain(before)
+        assert [match.checkpoint["id"] for match in value.list(config())] == ["6"]
+        assert branch.get("3", saver=value) is None
     assert len(list(documents.list())) < count, "large values that nobody needs are gone"
     branch.put("7", m=[*branch.values["m"], "more"])
-    found = branch.get(saver=TurnlogSaver(harness.log()))
-    assert found is not None and found.checkpoint["channel_values"]["m"] == branch.values["m"]
+    result = branch.get(saver=TurnlogSaver(harness.log()))
+    assert result is not None and result.checkpoint["channel_values"]["m"] == branch.values["m"]
     saver.prune(["t", "nobody"], strategy="delete")
     assert list(documents.list()) == []
     with pytest.raises(InvalidInputError):
@@ -280,7 +283,7 @@ def test_lists_that_are_built_on_lists_of_many_checkpoints_are_read_continued_an
     def digest(values: Any) -> str:
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
-    states = {one.checkpoint["id"]: digest(one.checkpoint["channel_values"]) for one in saver.list(config())}
+    states = {item.checkpoint["id"]: digest(item.checkpoint["channel_values"]) for item in saver.list(config())}
     assert states == old["states"]
     for name, state in old["states"].items():
         read = TurnlogSaver(harness.log()).get_tuple(config(checkpoint_id=name))
@@ -309,8 +312,8 @@ def test_what_is_missing_or_damaged_is_an_error_and_never_an_older_state(harness
     branch.put("2", m=["a", "b"])
     branch.put("3", m=["a", "b", "c"])
     documents = harness.log().sessions.of("t").documents
-    found = {one.key: one.data for one in documents.list()}
-    for key, data in found.items():
+    values = {item.key: item.data for item in documents.list()}
+    for key, data in values.items():
         for damaged in (None, data[:-3] + b"xyz"):
             if damaged is None:
                 documents.delete([key])
@@ -320,10 +323,10 @@ def test_what_is_missing_or_damaged_is_an_error_and_never_an_older_state(harness
                 with pytest.raises(CorruptError):
                     branch.get(saver=TurnlogSaver(harness.log()))
             documents.put(key, data)
-    documents.put("lgc//1/w/task", found["lgc//1/w/task"][:-3] + b"xyz")
+    documents.put("lgc//1/w/task", values["lgc//1/w/task"][:-3] + b"xyz")
     with pytest.raises(CorruptError):
         branch.get("1", saver=TurnlogSaver(harness.log()))
-    for damaged in (b"", b"\x07", found["lgc//3"][:9]):
+    for damaged in (b"", b"\x07", values["lgc//3"][:9]):
         documents.put("lgc//3", damaged)
         with pytest.raises(CorruptError):
             branch.get(saver=TurnlogSaver(harness.log()))
@@ -353,22 +356,22 @@ def test_a_checkpoint_is_there_whole_or_not_at_all_and_a_repeated_put_brings_it(
     for at in boundaries(harness.faults.calls - count, harness.name, emulated=3):
         branch = begun(f"u{when}{at}")
         harness.faults.fail(at, when)
-        told = False
+        result = False
         try:
             on(branch)
         except UnavailableError:
-            told = True
+            result = True
         harness.faults.clear()
         fresh = TurnlogSaver(harness.log(user=f"u{when}{at}"))
-        found = branch.get(saver=fresh)
-        assert found is not None
-        assert found.checkpoint["channel_values"] in ([before, after] if told else [after])
-        if found.checkpoint["id"] == "1" and found.pending_writes:
-            assert found.pending_writes == [("task", "m", ["b"]), ("task", "x", "y" * 9_000)]
+        value = branch.get(saver=fresh)
+        assert value is not None
+        assert value.checkpoint["channel_values"] in ([before, after] if result else [after])
+        if value.checkpoint["id"] == "1" and value.pending_writes:
+            assert value.pending_writes == [("task", "m", ["b"]), ("task", "x", "y" * 9_000)]
         branch.saver = fresh if at % 2 else branch.saver
         on(branch)
-        found = branch.get(saver=TurnlogSaver(harness.log(user=f"u{when}{at}")))
-        assert found is not None and found.checkpoint["channel_values"] == after
+        value = branch.get(saver=TurnlogSaver(harness.log(user=f"u{when}{at}")))
+        assert value is not None and value.checkpoint["channel_values"] == after
         first = branch.get("1")
         assert first is not None and first.pending_writes == [("task", "m", ["b"]), ("task", "x", "y" * 9_000)]
 
@@ -401,7 +404,7 @@ def test_what_takes_away_or_copies_can_be_done_again_wherever_it_ended(harness: 
     newest = plain(clean.get())
     count = harness.faults.calls
     do(clean.saver)
-    ours = [plain(one) for one in clean.saver.list(None)]
+    ours = [plain(item) for item in clean.saver.list(None)]
     for at in boundaries(harness.faults.calls - count, harness.name, sqlite=2):
         branch = begun(f"u{when}{what}{at}")
         expected = plain(branch.get())
@@ -413,8 +416,8 @@ def test_what_takes_away_or_copies_can_be_done_again_wherever_it_ended(harness: 
         if what != "delete":
             assert plain(fresh.get_tuple(config())) == expected, "what stays can be read at any time"
         do(fresh)
-        again = [plain(one) for one in fresh.list(None)]
-        assert len(again) == len(ours) and [one[0] for one in again] == [one[0] for one in ours]
+        again = [plain(item) for item in fresh.list(None)]
+        assert len(again) == len(ours) and [item[0] for item in again] == [our[0] for our in ours]
     assert newest is not None
 
 
@@ -436,14 +439,14 @@ def test_two_writers_from_one_parent_lose_nothing(harness: Harness) -> None:
         list(pool.map(write, range(4)))
     fresh = TurnlogSaver(harness.log())
     for at in range(4):
-        found = root.get(f"{220 + at}", saver=fresh)
-        assert found is not None and found.checkpoint["channel_values"]["m"] == [
+        value = root.get(f"{220 + at}", saver=fresh)
+        assert value is not None and value.checkpoint["channel_values"]["m"] == [
             "a",
             *(f"{at}.{step}" for step in range(3)),
         ]
     parent = root.get("100", saver=fresh)
     assert parent is not None and parent.pending_writes is not None
-    assert [one[0] for one in parent.pending_writes] == ["shared", "task-2", "task-3"]
+    assert [pending_write[0] for pending_write in parent.pending_writes] == ["shared", "task-2", "task-3"]
     newest = root.get(saver=fresh)
     assert newest is not None and newest.checkpoint["id"] == "223"
 
@@ -471,19 +474,22 @@ def test_two_processes_on_one_thread_lose_nothing(tmp_path: Path) -> None:
     with Turnlog.open(url) as log:
         Branch(TurnlogSaver(log)).put("0", m=["a"])
         started = [_process("-c", WRITER, url, name) for name in ("x", "y")]
-        for one in started:
-            _, errors = one.communicate(timeout=120)
-            assert one.returncode == 0, errors
+        for item in started:
+            _, errors = item.communicate(timeout=120)
+            assert item.returncode == 0, errors
         saver = TurnlogSaver(log)
         for name in ("x", "y"):
-            found = saver.get_tuple(config(checkpoint_id=f"8-{name}"))
-            assert found is not None and found.checkpoint["channel_values"]["m"] == [
+            result = saver.get_tuple(config(checkpoint_id=f"8-{name}"))
+            assert result is not None and result.checkpoint["channel_values"]["m"] == [
                 "a",
                 *(f"{name}-{at}" for at in range(8)),
             ]
         assert len(list(saver.list(config()))) == 17
         first = saver.get_tuple(config(checkpoint_id="0"))
-        assert first is not None and [one[0] for one in first.pending_writes or []] == ["task-x", "task-y"]
+        assert first is not None and [pending_write[0] for pending_write in first.pending_writes or []] == [
+            "task-x",
+            "task-y",
+        ]
 
 
 def test_a_large_value_is_deflated_where_that_makes_it_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -518,9 +524,9 @@ def test_what_was_put_is_read_in_every_other_saver(harness: Harness) -> None:
         writer.put(f"{at}", m=[*(writer.values.get("m") or []), f"{at}"])
         writer.saver.put_writes(config(checkpoint_id=f"{at}"), [("m", ["next"])], "task")
         for saver in readers:
-            found = writer.get(saver=saver)
-            assert found is not None and found.checkpoint["channel_values"] == writer.values
-            assert found.pending_writes == [("task", "m", ["next"])]
+            value = writer.get(saver=saver)
+            assert value is not None and value.checkpoint["channel_values"] == writer.values
+            assert value.pending_writes == [("task", "m", ["next"])]
 
 
 def test_a_cancelled_put_is_done_and_then_the_cancellation_is_told(harness: Harness) -> None:
@@ -548,14 +554,15 @@ def test_a_graph_with_a_tool_is_as_with_the_saver_in_memory(
     def run(saver: Any) -> Any:
         graph, at = agents.agent(saver, lambda: "aisle 4", calls=2), {"configurable": {"thread_id": "t"}}
         for question in ("Where is it?", "And now?"):
-            given = {"messages": [("user", question)]}
+            values = {"messages": [("user", question)]}
             if is_async:
-                asyncio.run(graph.ainvoke(given, at, durability=durability))
+                asyncio.run(graph.ainvoke(values, at, durability=durability))
             else:
-                graph.invoke(given, at, durability=durability)
+                graph.invoke(values, at, durability=durability)
         history = list(graph.get_state_history(at))
         return [
-            ([(one.type, one.content) for one in state.values.get("messages", [])], state.next) for state in history
+            ([(message.type, message.content) for message in state.values.get("messages", [])], state.next)
+            for state in history
         ]
 
     assert run(TurnlogSaver(harness.log())) == run(InMemorySaver())
@@ -571,9 +578,9 @@ def test_a_thread_goes_on_where_it_was_imported(harness: Harness, agents: Any) -
     agents.asking(TurnlogSaver(harness.log())).invoke({"answers": ["start"]}, asking)
     harness.log().export(file)
     other = harness.log(user="eve")
-    assert {one.status for one in other.sessions.import_(file)} == {"imported"}
+    assert {item.status for item in other.sessions.import_(file)} == {"imported"}
     there = agents.agent(TurnlogSaver(other), lambda: "aisle 4")
-    assert [one.values for one in there.get_state_history(at)] == [one.values for one in here.get_state_history(at)]
+    assert [item.values for item in there.get_state_history(at)] == [item.values for item in here.get_state_history(at)]
     there.invoke({"messages": [("user", "And now?")]}, at)
     assert len(there.get_state(at).values["messages"]) > len(here.get_state(at).values["messages"])
     graphs = [agents.asking(TurnlogSaver(log)) for log in (harness.log(), other)]
@@ -584,23 +591,23 @@ def test_a_thread_goes_on_where_it_was_imported(harness: Harness, agents: Any) -
 def test_interrupts_subgraphs_and_time_travel(harness: Harness, agents: Any) -> None:
     def run(make: Callable[[], Any]) -> Any:
         at: Any = {"configurable": {"thread_id": "t"}}
-        found = list[Any]()
+        result = list[Any]()
         first = agents.asking(make()).invoke({"answers": ["start"]}, at)
-        found.append(first["answers"])
-        found.append([one.value for one in first["__interrupt__"]])
+        result.append(first["answers"])
+        result.append([item.value for item in first["__interrupt__"]])
         graph = agents.asking(make())
         state = graph.get_state(at, subgraphs=True)
-        found.append([(task.name, bool(task.state)) for task in state.tasks])
-        found.append(graph.invoke(Command(resume="yes"), at)["answers"])
+        result.append([(task.name, bool(task.state)) for task in state.tasks])
+        result.append(graph.invoke(Command(resume="yes"), at)["answers"])
         history = list(graph.get_state_history(at))
-        found.append([(one.values, one.next, one.metadata["source"], one.metadata["step"]) for one in history])
-        before = next(one for one in history if one.next == ("after",))
+        result.append([(item.values, item.next, item.metadata["source"], item.metadata["step"]) for item in history])
+        before = next(item for item in history if item.next == ("after",))
         forked = graph.update_state(before.config, {"answers": ["another"]}, as_node="beside")
-        found.append(graph.invoke(None, forked)["answers"])
-        found.append(graph.get_state(history[0].config).values)
+        result.append(graph.invoke(None, forked)["answers"])
+        result.append(graph.get_state(history[0].config).values)
         copied = graph.update_state(history[0].config, None, as_node="__copy__")
-        found.append(graph.get_state(copied).values)
-        return found
+        result.append(graph.get_state(copied).values)
+        return result
 
     memory, log = InMemorySaver(), harness.log()
     assert run(lambda: TurnlogSaver(log)) == run(lambda: memory)
@@ -613,9 +620,9 @@ def test_delta_channels_are_put_together_also_after_a_prune_and_a_copy(
 ) -> None:
     def run(make: Callable[[], Any], prune: bool) -> Any:
         at: Any = {"configurable": {"thread_id": "t"}}
-        found = list[Any]()
+        result = list[Any]()
         for turn in range(8):
-            found.append(agents.sparse(make()).invoke({"said": [f"turn {turn}"]}, at, durability=durability))
+            result.append(agents.sparse(make()).invoke({"said": [f"turn {turn}"]}, at, durability=durability))
             if prune:
                 saver = make()
                 saver.prune(["t"])
@@ -623,8 +630,8 @@ def test_delta_channels_are_put_together_also_after_a_prune_and_a_copy(
                 assert history == super(TurnlogSaver, saver).get_delta_channel_history(config=at, channels=["said"])
                 saver.copy_thread("t", f"copy-{turn}")
                 copied: Any = {"configurable": {"thread_id": f"copy-{turn}"}}
-                assert agents.sparse(make()).get_state(copied).values == found[-1]
-        return found
+                assert agents.sparse(make()).get_state(copied).values == result[-1]
+        return result
 
     memory, log = InMemorySaver(), harness.log()
     assert run(lambda: TurnlogSaver(log), True) == run(lambda: memory, False)
@@ -640,11 +647,13 @@ def test_the_history_of_delta_channels_is_that_of_the_framework(harness: Harness
             graph.invoke({"said": [f"turn {turn}"]}, config())
     asked = ["said", "nothing"]
     for saver in (ours, TurnlogSaver(harness.log())):
-        for one in [None, *(found.config for found in ours.list(config()))]:
-            found = saver.get_delta_channel_history(config=one or config(), channels=asked)
-            assert found == super(TurnlogSaver, saver).get_delta_channel_history(config=one or config(), channels=asked)
+        for value in [None, *(match.config for match in ours.list(config()))]:
+            result = saver.get_delta_channel_history(config=value or config(), channels=asked)
+            assert result == super(TurnlogSaver, saver).get_delta_channel_history(
+                config=value or config(), channels=asked
+            )
     newest, other = (saver.get_delta_channel_history(config=config(), channels=asked) for saver in (ours, theirs))
-    assert [one[1:] for one in newest["said"]["writes"]] == [one[1:] for one in other["said"]["writes"]]
+    assert [write[1:] for write in newest["said"]["writes"]] == [write[1:] for write in other["said"]["writes"]]
     assert newest["said"].get("seed") == other["said"].get("seed") and newest["nothing"] == {"writes": []}
     assert asyncio.run(ours.aget_delta_channel_history(config=config(), channels=asked)) == newest
     assert ours.get_delta_channel_history(config=config(checkpoint_id=""), channels=asked) == newest
@@ -659,13 +668,13 @@ def test_the_history_of_a_delta_channel_is_whole_when_the_clock_went_back(harnes
         for saver in (TurnlogSaver(harness.log()), InMemorySaver()):
             at: Any = config(thread)
             for number, name in enumerate(ids):
-                given: Any = {**empty_checkpoint(), "id": name, "channel_versions": {"said": f"{number}"}}
-                given["channel_values"] = {} if number else {"said": "seed"}
-                at = saver.put(at, given, {}, {} if number else {"said": "0"})
+                values: Any = {**empty_checkpoint(), "id": name, "channel_versions": {"said": f"{number}"}}
+                values["channel_values"] = {} if number else {"said": "seed"}
+                at = saver.put(at, values, {}, {} if number else {"said": "0"})
                 saver.put_writes(at, [("said", f"write {number}")], "task")
-            found = saver.get_delta_channel_history(config=at, channels=["said"])
+            result = saver.get_delta_channel_history(config=at, channels=["said"])
             wanted = [("task", "said", "write 0"), ("task", "said", "write 1")]
-            assert found == {"said": {"writes": wanted, "seed": "seed"}}, (thread, type(saver))
+            assert result == {"said": {"writes": wanted, "seed": "seed"}}, (thread, type(saver))
 
 
 def _process(*arguments: str) -> subprocess.Popen[str]:
@@ -683,14 +692,14 @@ def test_a_killed_agent_goes_on_in_a_new_process(tmp_path: Path, engine: str) ->
         assert killed.returncode == -signal.SIGKILL
         with Turnlog.open(url) as log:
             kept = TurnlogSaver(log).get_tuple(config("desk"))
-            assert kept is not None and [one.type for one in kept.checkpoint["channel_values"]["messages"]] == [
+            assert kept is not None and [message.type for message in kept.checkpoint["channel_values"]["messages"]] == [
                 "human",
                 "ai",
             ]
         again = _process("-m", "tests.integrations.langgraph_agents", url, "desk")
         output, errors = again.communicate(timeout=120)
         assert again.returncode == 0, errors
-        assert [one[0] for one in json.loads(output)] == ["human", "ai", "tool", "ai"]
+        assert [load[0] for load in json.loads(output)] == ["human", "ai", "tool", "ai"]
 
 
 @pytest.mark.parametrize("harness", ["moto"], indirect=True)
@@ -705,7 +714,7 @@ def test_an_agent_that_fails_in_a_node_goes_on_in_another_saver(harness: Harness
         )
     graph = agents.agent(TurnlogSaver(harness.log()), lambda: "aisle 4")
     assert graph.get_state(at).next == ("tools",)
-    assert [one.type for one in graph.invoke(None, at)["messages"]] == ["human", "ai", "tool", "ai"]
+    assert [message.type for message in graph.invoke(None, at)["messages"]] == ["human", "ai", "tool", "ai"]
 
 
 @pytest.mark.network
@@ -759,12 +768,12 @@ def long_thread(tmp_path_factory: pytest.TempPathFactory, agents: Any) -> Any:
         state: Any = {"messages": []}
         while len(state["messages"]) < MESSAGES:
             state = graph.invoke({"messages": [("user", "x")]}, config())
-        yield harness, written[0], sum(len(one.content.encode()) for one in state["messages"]), state
+        yield harness, written[0], sum(len(message.content.encode()) for message in state["messages"]), state
 
 
 def _bytes(item: Any) -> int:
     """As DynamoDB counts them: names and values."""
-    sizes = {bytes: len, str: lambda one: len(one.encode())}
+    sizes = {bytes: len, str: lambda item: len(item.encode())}
     return sum(len(name) + sizes.get(type(value), lambda _: 9)(value) for name, value in item.items())
 
 
@@ -778,9 +787,9 @@ def test_a_load_is_three_requests(long_thread: Any) -> None:
     harness, _, _, state = long_thread
     for saver, most in ((cold := TurnlogSaver(harness.log()), 3), (cold, 2)):
         before = harness.faults.calls
-        found = saver.get_tuple(config())
+        result = saver.get_tuple(config())
         assert harness.faults.calls - before <= most
-        assert found is not None and found.checkpoint["channel_values"]["messages"] == state["messages"]
+        assert result is not None and result.checkpoint["channel_values"]["messages"] == state["messages"]
 
 
 def test_a_log_remembers_for_each_of_its_savers_and_forgets_what_one_deletes(harness: Harness) -> None:
@@ -790,25 +799,25 @@ def test_a_log_remembers_for_each_of_its_savers_and_forgets_what_one_deletes(har
         branch.put(f"{at:03}", m=[*(branch.values.get("m") or []), f"{at} " * 500])
     for saver, most in ((TurnlogSaver(harness.log()), 3), (TurnlogSaver(log), 2)):
         before = harness.faults.calls
-        found = branch.get(saver=saver)
+        value = branch.get(saver=saver)
         assert harness.faults.calls - before <= most
-        assert found is not None and found.checkpoint["channel_values"] == branch.values
+        assert value is not None and value.checkpoint["channel_values"] == branch.values
     TurnlogSaver(log).delete_thread("t")
     assert branch.get() is None
     again = Branch(TurnlogSaver(log))
     again.put("029", m=["new"])
     for saver in (branch.saver, TurnlogSaver(harness.log())):
-        found = again.get(saver=saver)
-        assert found is not None and found.checkpoint["channel_values"] == {"m": ["new"]}
+        value = again.get(saver=saver)
+        assert value is not None and value.checkpoint["channel_values"] == {"m": ["new"]}
 
 
 def test_a_checkpoint_is_two_requests_and_its_writes_are_two(harness: Harness) -> None:
     """Whether the session is there, and the document. A large value in front of it is another two."""
     branch = Branch(TurnlogSaver(harness.log()))
     branch.put("1", m=["a"])
-    for given, most in (({"m": ["a", "b"]}, 2), ({"x": "y" * 9_000}, 4), ({}, 2)):
+    for item, most in (({"m": ["a", "b"]}, 2), ({"x": "y" * 9_000}, 4), ({}, 2)):
         before = harness.faults.calls
-        branch.put(f"{len(branch.ids) + 1}", **given)
+        branch.put(f"{len(branch.ids) + 1}", **item)
         assert harness.faults.calls - before == most
     before = harness.faults.calls
     branch.saver.put_writes(config(checkpoint_id="4"), [("m", ["c"])], "task")
@@ -828,9 +837,9 @@ def test_a_first_load_reads_each_value_once(tmp_path: Path, monkeypatch: pytest.
             branch.put(f"{number:03}", m=list(messages))
         monkeypatch.setattr(records, "unpacked", lambda data, *, item: unpacked.append(item) or unpack(data, item=item))
         before = harness.faults.calls
-        found = TurnlogSaver(harness.log(), messages=None).get_tuple(config())
+        result = TurnlogSaver(harness.log(), messages=None).get_tuple(config())
         assert harness.faults.calls - before == 3
-    assert found is not None and found.checkpoint["channel_values"] == {"m": messages}
+    assert result is not None and result.checkpoint["channel_values"] == {"m": messages}
     assert len(unpacked) == len(set(unpacked)) <= 1 + 10 + 9
 
 

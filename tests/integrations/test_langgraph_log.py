@@ -53,8 +53,8 @@ class Graph:
         return {"messages": [AIMessage(f"You said: {window[-1].text}")]}
 
     def ask(self, *texts: str, at: Any = THREAD) -> list[Any]:
-        given = {"messages": [HumanMessage(text) for text in texts]} if texts else None
-        messages: list[Any] = self.graph.invoke(given, at)["messages"]
+        result = {"messages": [HumanMessage(text) for text in texts]} if texts else None
+        messages: list[Any] = self.graph.invoke(result, at)["messages"]
         return messages
 
     def state(self) -> list[Any]:
@@ -66,9 +66,9 @@ class Graph:
 
     def check(self, removed: Collection[str] = ()) -> None:
         """Check that the log shows what the newest checkpoint has, as it has it; and what was removed before the last message."""
-        messages = [(one.id, one.body["content"]) for one in self.session.messages(in_view=True)]
+        messages = [(message.id, message.body["content"]) for message in self.session.messages(in_view=True)]
         shown = [message for message in messages if message[0] not in removed]
-        assert shown == [(one.id, one.text) for one in self.state()]
+        assert shown == [(item.id, item.text) for item in self.state()]
 
 
 def test_messages_are_in_the_log_and_the_model_is_sent_the_window(harness: Harness) -> None:
@@ -80,7 +80,7 @@ def test_messages_are_in_the_log_and_the_model_is_sent_the_window(harness: Harne
     assert len(said) == 30 and len(graph.sent[-1]) < 28, "the state keeps everything, the model is sent a window"
     assert graph.sent[-1][0].text == "Be brief." and graph.sent[-1][-1] == said[-3]
     assert graph.session.context(format="openai_chat").messages[-1]["content"] == said[-1].text
-    assert any(found.position for found in graph.session.search("order W-3").results)
+    assert any(result.position for result in graph.session.search("order W-3").results)
     assert graph.session.info().title == "Desk"
     asyncio.run(graph.async_graph.ainvoke({"messages": [HumanMessage("And now?")]}, THREAD))
     graph.check()
@@ -89,11 +89,11 @@ def test_messages_are_in_the_log_and_the_model_is_sent_the_window(harness: Harne
 def test_an_edited_first_message_is_in_view_as_the_graph_has_it(harness: Harness) -> None:
     graph = Graph(harness.log())
     graph.ask("question 0")
-    begun = next(one for one in graph.history() if len(one.values.get("messages", [])) == 1)
+    begun = next(item for item in graph.history() if len(item.values.get("messages", [])) == 1)
     edited = begun.values["messages"][0].model_copy(update={"content": "edited"})
     graph.graph.update_state(begun.config, {"messages": [edited]})
     graph.check()
-    assert [one.body["content"] for one in graph.session.messages(in_view=True)] == ["edited"]
+    assert [message.body["content"] for message in graph.session.messages(in_view=True)] == ["edited"]
 
 
 @pytest.mark.parametrize("seed", range(40 if is_full() else 4))
@@ -102,7 +102,7 @@ def test_time_travel_of_the_graph_and_of_the_log_agree(seed: int) -> None:
     with Turnlog.open("memory://") as log:
         graph, said, removed = Graph(log), set[str](), set[str]()
         for number in range(14):
-            history = [one for one in graph.history() if one.values.get("messages")] if number else []
+            history = [item for item in graph.history() if item.values.get("messages")] if number else []
             way = (
                 choose.choice(
                     ("ask", "replay", "branch", "edit", "edit any", "remove", "shorten", "sum up", "back", "new saver")
@@ -130,7 +130,7 @@ def test_time_travel_of_the_graph_and_of_the_log_agree(seed: int) -> None:
                     graph.graph.update_state(THREAD, {"messages": [RemoveMessage(id=any_message.id)]})
                     removed.add(any_message.id)
                 case "sum up":
-                    removed |= {*(one.id for one in graph.state()[:-1]), f"sum {number}"}
+                    removed |= {*(item.id for item in graph.state()[:-1]), f"sum {number}"}
                     summed = [RemoveMessage(id=REMOVE_ALL_MESSAGES), SystemMessage(f"sum {number}", id=f"sum {number}")]
                     graph.graph.update_state(THREAD, {"messages": [*summed, last]})
                 case "remove" if last is not None and len(history[0].values["messages"]) > 1:
@@ -139,9 +139,11 @@ def test_time_travel_of_the_graph_and_of_the_log_agree(seed: int) -> None:
                     graph.graph.update_state(then.config, None)
                 case "new saver":
                     graph = Graph(log)
-            graph.check(removed - {one.id for one in graph.state()})
-            said |= {one.text for one in graph.state()}
-        assert said <= {one.body["content"] for one in graph.session.messages()}, "nothing that was said is lost"
+            graph.check(removed - {item.id for item in graph.state()})
+            said |= {item.text for item in graph.state()}
+        assert said <= {message.body["content"] for message in graph.session.messages()}, (
+            "nothing that was said is lost"
+        )
 
 
 @pytest.mark.parametrize("is_new", [False, True])
@@ -154,7 +156,7 @@ def test_an_edited_message_is_in_view_as_the_graph_has_it_however_old_it_is(harn
     graph = Graph(log) if is_new else graph
     graph.graph.update_state(THREAD, {"messages": [HumanMessage("my card is ****", id="3")]})
     graph.check()
-    assert [one.body["content"] for one in graph.session.messages(in_view=True)][3] == "my card is ****"
+    assert [message.body["content"] for message in graph.session.messages(in_view=True)][3] == "my card is ****"
 
 
 def test_a_message_that_a_node_has_edited_is_in_view_in_a_process_that_does_not_know_the_thread(
@@ -182,9 +184,9 @@ def test_a_replay_is_sent_what_was_there_then(harness: Harness) -> None:
     graph = Graph(harness.log())
     for text in ("first", "second", "third"):
         graph.ask(text)
-    then = next(one for one in graph.history() if one.next == ("answer",) and len(one.values["messages"]) == 4)
+    then = next(item for item in graph.history() if item.next == ("answer",) and len(item.values["messages"]) == 4)
     graph.ask(at=then.config)
-    assert [one.text for one in graph.sent[-1]][-1] == "second"
+    assert [item.text for item in graph.sent[-1]][-1] == "second"
     graph.check()
 
 
@@ -197,10 +199,10 @@ def test_a_checkpoint_that_comes_late_changes_nothing_of_what_is_in_view(harness
     branch.at = "1"
     branch.put("2", messages=[first, third])
     session = log.sessions.of("t")
-    assert [one.id for one in session.messages(in_view=True)] == ["first", "second"]
-    assert {one.id for one in session.messages()} == {"first", "second", "third"}
+    assert [message.id for message in session.messages(in_view=True)] == ["first", "second"]
+    assert {message.id for message in session.messages()} == {"first", "second", "third"}
     branch.put("4", messages=[first, second, HumanMessage("fourth", id="fourth")])
-    assert [one.id for one in session.messages(in_view=True)] == ["first", "second", "fourth"]
+    assert [message.id for message in session.messages(in_view=True)] == ["first", "second", "fourth"]
 
 
 def test_runs_side_by_side_lose_nothing_and_the_log_shows_the_newest_checkpoint(harness: Harness) -> None:
@@ -215,7 +217,7 @@ def test_runs_side_by_side_lose_nothing_and_the_log_shows_the_newest_checkpoint(
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(run, range(3)))
-    said = {one.body["content"] for one in graphs[0].session.messages()}
+    said = {message.body["content"] for message in graphs[0].session.messages()}
     assert {f"question of {at}" for at in range(3)} <= said
     graphs[0].ask("and now?")
     Graph(log).check()
@@ -230,7 +232,7 @@ def test_what_others_say_stays_and_what_is_redacted_is_not_said_again(harness: H
     graph.session.redact(position)
     Graph(log).ask("and now?")
     graph.graph.update_state(THREAD, {"messages": [AIMessage("noted")]})
-    texts = [str(one.body["content"]) for one in graph.session.messages(in_view=True)]
+    texts = [str(message.body["content"]) for message in graph.session.messages(in_view=True)]
     assert not any(text == "my number is 4711" for text in texts) and "a colleague: please be quick" in texts
     assert len(texts) == 8 and "and now?" in texts and texts[-1] == "noted"
 
@@ -240,13 +242,15 @@ def test_a_redacted_message_is_not_said_again_behind_an_edited_one(harness: Harn
     graph = Graph(harness.log())
     for text in ("first", "secret", "third"):
         graph.ask(text)
-    graph.session.redact(next(one.position for one in graph.session.messages() if one.body["content"] == "secret"))
+    graph.session.redact(
+        next(message.position for message in graph.session.messages() if message.body["content"] == "secret")
+    )
     message = graph.state()[edited].model_copy(update={"content": "****"})
     graph.graph.update_state(THREAD, {"messages": [message]})
     graph.ask("fourth")
-    shown = [one.body["content"] for one in graph.session.messages(in_view=True)]
-    assert shown == [one.text for one in graph.state() if one.text != "secret"]
-    assert shown[edited] == "****" and "secret" not in [one.body["content"] for one in graph.session.messages()]
+    shown = [message.body["content"] for message in graph.session.messages(in_view=True)]
+    assert shown == [item.text for item in graph.state() if item.text != "secret"]
+    assert shown[edited] == "****" and "secret" not in [message.body["content"] for message in graph.session.messages()]
 
 
 def test_runs_without_a_thread_id_share_no_session(harness: Harness) -> None:
@@ -278,7 +282,7 @@ def test_a_fault_anywhere_and_a_repeated_put_append_once(harness: Harness, when:
         harness.faults.clear()
         put(f"u{when}{at}")
         session = harness.log(user=f"u{when}{at}").sessions.of("t")
-        assert [one.id for one in session.messages(in_view=True)] == ["1", "2"]
+        assert [message.id for message in session.messages(in_view=True)] == ["1", "2"]
 
 
 def test_a_checkpoint_with_messages_is_three_requests_more_than_one_without(harness: Harness) -> None:
@@ -299,7 +303,7 @@ def test_what_no_log_takes_is_named_and_the_graph_goes_on() -> None:
         odd = ChatMessage("x", role="", id="odd")
         branch.put("1", messages=[HumanMessage("hi", id="1"), odd])
         session = log.sessions.of("t")
-        assert [one.id for one in session.messages()] == ["1"]
+        assert [message.id for message in session.messages()] == ["1"]
         (entry,) = session.history(action="message_not_kept")
         assert entry.metadata["message_id"] == "odd"
         assert branch.get() is not None
@@ -312,7 +316,7 @@ def test_threads_without_messages_and_other_channels(harness: Harness) -> None:
     Branch(TurnlogSaver(log, messages="talk"), "u").put(
         "1", talk=[HumanMessage("hi", id="1")], messages=["no messages"]
     )
-    assert [one.id for one in log.sessions.of("u").messages()] == ["1"]
+    assert [message.id for message in log.sessions.of("u").messages()] == ["1"]
     Branch(TurnlogSaver(log), "v", "sub|graph:1").put("1", messages=[HumanMessage("hi", id="1")])
     assert list(log.sessions.of("v").messages()) == [], "a subgraph's messages are in its parent's when it is done"
 
@@ -324,7 +328,7 @@ def test_a_deleted_thread_says_nothing_to_the_next_run_of_its_name(harness: Harn
     assert list(graph.session.messages(in_view=True)) == []
     graph.ask("hello")
     graph.check()
-    assert [one.text for one in graph.sent[-1]] == ["Be brief.", "hello"]
+    assert [item.text for item in graph.sent[-1]] == ["Be brief.", "hello"]
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
@@ -345,7 +349,7 @@ def test_a_node_of_a_subgraph_is_sent_the_window_of_its_thread(harness: Harness)
     for number in (1, 2):
         graph.invoke({"messages": [HumanMessage("hi", id=f"q{number}")]}, THREAD)
     assert sent == [["hi"], ["hi", "yes", "hi"]]
-    assert [one.id for one in log.sessions.of("t").messages(in_view=True)] == ["q1", "a1", "q2", "a2"]
+    assert [message.id for message in log.sessions.of("t").messages(in_view=True)] == ["q1", "a1", "q2", "a2"]
 
 
 def test_a_window_of_a_saver_that_keeps_no_messages_says_what_to_do() -> None:

@@ -91,8 +91,8 @@ class Both:
         self.ours, self.theirs, self.count = make(), Model(), 0
 
     def newest(self, thread: str, space: str) -> str | None:
-        found = self.theirs.get_tuple(config(thread, space))
-        return found.checkpoint["id"] if found is not None else None
+        result = self.theirs.get_tuple(config(thread, space))
+        return result.checkpoint["id"] if result is not None else None
 
     def ancestors(self, thread: str, space: str, checkpoint_id: str | None) -> set[str]:
         """Return the ids from a checkpoint back to its first ancestor. The framework's own savers walk in a circle for ever."""
@@ -131,7 +131,7 @@ class Both:
             items = list(values.get("m") or [])
             changed["m"] = items[: len(items) - max(0, less)] + more
         new = {name: self.theirs.get_next_version(state["channel_versions"].get(name), None) for name in changed}
-        values = {name: one for name, one in {**values, **changed}.items() if one is not None}
+        values = {name: item for name, item in {**values, **changed}.items() if item is not None}
         given = checkpoint(checkpoint_id, values, {**state["channel_versions"], **new})
         parent = config(thread, space, before.checkpoint["id"] if before is not None else None)
         assert self.ours.put(parent, given, {"run_id": run}, new) == self.theirs.put(
@@ -143,11 +143,11 @@ class Both:
             assert plain(self.ours.get_tuple(config(thread, space))) == plain(
                 self.theirs.get_tuple(config(thread, space))
             )
-            for one in self.theirs.list(config(thread, space)):
+            for item in self.theirs.list(config(thread, space)):
                 for saver in (self.ours, self.make()):
-                    assert plain(saver.get_tuple(one.config)) == plain(one)
+                    assert plain(saver.get_tuple(item.config)) == plain(item)
                     histories = (
-                        get(saver, config=one.config, channels=["m", "x"])
+                        get(saver, config=item.config, channels=["m", "x"])
                         for get in (
                             TurnlogSaver.get_delta_channel_history,
                             BaseCheckpointSaver.get_delta_channel_history,
@@ -160,13 +160,15 @@ class Both:
         asked: dict[str, Any] = {"filter": {"run_id": run} if run else None}
         if before is not None:
             asked["before"] = config(thread, space or "", before)
-        found, other = (
+        result, other = (
             list(map(plain, saver.list(config(thread, space), **asked))) for saver in (self.ours, self.theirs)
         )
-        assert [one[1]["id"] for one in found] == sorted((one[1]["id"] for one in other), reverse=True), "newest first"
-        assert sorted(found, key=repr) == sorted(other, key=repr)
+        assert [item[1]["id"] for item in result] == sorted((item[1]["id"] for item in other), reverse=True), (
+            "newest first"
+        )
+        assert sorted(result, key=repr) == sorted(other, key=repr)
         some = list(map(plain, self.ours.list(config(thread, space), limit=limit, **asked)))
-        assert some == found[:limit]
+        assert some == result[:limit]
 
     def do(self, step: Any) -> None:
         kind, *given = step
@@ -209,5 +211,5 @@ def test_it_does_what_the_saver_in_memory_does(harness: Harness, steps: Any) -> 
         both.do(step)
     for thread in ("t", "two words", "copy"):
         both.compare(thread)
-    every = [one.config["configurable"]["thread_id"] for one in both.ours.list(None)]
-    assert sorted(every) == sorted(one.config["configurable"]["thread_id"] for one in both.theirs.list(None))
+    every = [item.config["configurable"]["thread_id"] for item in both.ours.list(None)]
+    assert sorted(every) == sorted(item.config["configurable"]["thread_id"] for item in both.theirs.list(None))

@@ -38,7 +38,7 @@ OPS = st.lists(
 
 
 def plain(items: Sequence[Any]) -> list[Any]:
-    return sorted(((one.namespace, one.key, one.value) for one in items), key=repr)
+    return sorted(((item.namespace, item.key, item.value) for item in items), key=repr)
 
 
 def namespaces(store: BaseStore, path: Any, depth: int | None) -> list[tuple[str, ...]]:
@@ -53,13 +53,15 @@ def check(ours: TurnlogStore, theirs: InMemoryStore, op: tuple[Any, ...]) -> Non
             store.put(namespace, key, value) if value is not None else store.delete(namespace, key)
     elif kind == "get":
         answers = [store.get(*rest) for store in (ours, theirs)]
-        assert plain([one for one in answers[:1] if one]) == plain([one for one in answers[1:] if one])
+        assert plain([answer for answer in answers[:1] if answer]) == plain(
+            [answer for answer in answers[1:] if answer]
+        )
     elif kind == "search":
         prefix, wanted = rest
         answers = [store.search(prefix, filter=wanted, limit=1_000) for store in (ours, theirs)]
         assert plain(answers[0]) == plain(answers[1])
         pages = [ours.search(prefix, filter=wanted, limit=2, offset=start) for start in range(0, len(answers[0]), 2)]
-        assert [one for page in pages for one in page] == answers[0]
+        assert [item for page in pages for item in page] == answers[0]
     else:
         living = InMemoryStore()  # the store in memory lists namespaces whose items are all deleted
         for item in theirs.search((), limit=1_000):
@@ -120,7 +122,7 @@ def test_a_search_ranks_by_words_and_with_an_embedder_by_meaning(harness: Harnes
         store_.put(("a",), "2", {"text": "a walk"})
         store_.put(("a",), "3", {"text": "a walk"}, index=False)
     answers = [store_.search(("a",), query="to walk") for store_ in (ours, theirs)]
-    assert [one.key for one in answers[0]] == [one.key for one in answers[1]] == ["2", "1", "3"]
+    assert [item.key for item in answers[0]] == [item.key for item in answers[1]] == ["2", "1", "3"]
     assert answers[0][0].score == pytest.approx(answers[1][0].score)
 
 
@@ -134,7 +136,7 @@ def test_items_expire_and_are_swept(harness: Harness) -> None:
     now[0] += 9 * 60_000
     assert store.get(("a",), "short", refresh_ttl=False) is not None
     now[0] += 2 * 60_000
-    assert store.get(("a",), "short") is None and [one.key for one in store.search(("a",))] == ["kept"]
+    assert store.get(("a",), "short") is None and [item.key for item in store.search(("a",))] == ["kept"]
     assert store.sweep_ttl() == 1 and store.sweep_ttl() == 0
     created = store.get(("a",), "kept").created_at
     now[0] += 60_000

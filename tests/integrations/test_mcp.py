@@ -54,7 +54,7 @@ def test_all_tools_of_an_owner(harness: Harness) -> None:
     assert texts[2] == texts[3] and json.loads(texts[2])["position"] == 6
     window = json.loads(texts[4])
     assert window["messages"][-1]["role"] == "user" and window["tokens"] < 5_000
-    assert [one["session_id"] for one in json.loads(texts[5])["sessions"]] == ["desk"]
+    assert [session["session_id"] for session in json.loads(texts[5])["sessions"]] == ["desk"]
     assert "give the ref" in texts[6] and "no session 'secret'" in texts[7] and "not_found" in texts[8]
     assert "invalid" in texts[10]
     assert log.sessions.get("desk").info().head == 6
@@ -125,7 +125,7 @@ def test_of_one_session_alone(harness: Harness) -> None:
     )
     assert [is_error for _, is_error in answers] == [True, False, False, False]
     assert log.sessions.get("other").info().head == 5 and "⟦umbrella⟧" in answers[2][0]
-    assert [one["session_id"] for one in json.loads(answers[3][0])["sessions"]] == ["desk"]
+    assert [session["session_id"] for session in json.loads(answers[3][0])["sessions"]] == ["desk"]
 
 
 def folder(tmp_path: Path) -> Path:
@@ -172,9 +172,9 @@ def status_of(port: int, **headers: str) -> int:
 @pytest.mark.network
 @pytest.mark.parametrize("token", [pytest.param(None, marks=pytest.mark.full), "s3cret"])
 def test_over_http(tmp_path: Path, token: str | None) -> None:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as resource:
+        resource.bind(("127.0.0.1", 0))
+        port = resource.getsockname()[1]
     command = [*COMMAND, "--data", str(folder(tmp_path)), "--http", "--port", str(port)]
     command += ["--bearer", token] if token is not None else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
@@ -279,9 +279,9 @@ def test_sessions_messages_and_windows_are_resources(harness: Harness) -> None:
     places = ("turnlog://sessions", uri, f"{uri}/messages", f"{uri}/window")
     for server in (make_server(log), make_server(log, "team/desk:1")):
         listed, info, messages, window = read_all(server, *places)
-        assert [(one["session_id"], one["uri"]) for one in listed["sessions"]] == [("team/desk:1", uri)]
+        assert [(session["session_id"], session["uri"]) for session in listed["sessions"]] == [("team/desk:1", uri)]
         assert (info["session_id"], info["messages"]) == ("team/desk:1", 4)
-        assert [one["position"] for one in messages["messages"]] == [2, 3, 4, 5]
+        assert [message["position"] for message in messages["messages"]] == [2, 3, 4, 5]
         assert window["messages"] == log.sessions.of("team/desk:1").context().messages
     assert "no session 'secret'" in read_all(make_server(log), session_uri("secret"))[0]
     assert "no session" not in read_all(make_server(log, "team/desk:1"), session_uri("other"))[0], "it knows no other"
@@ -336,9 +336,9 @@ def test_memories_are_searched_listed_and_forgotten(harness: Harness) -> None:
             ("search_memories", {"q": "Lisbon"}),
         )
     )
-    found = [[one["text"] for one in json.loads(text).get("memories", [])] for text, _ in answers]
+    values = [[memory["text"] for memory in json.loads(text).get("memories", [])] for text, _ in answers]
     tea = ["I prefer green tea"]
-    assert [sorted(found[0]), *found[1:]] == [["I live in Lisbon", *tea], tea, [], [], []]
+    assert [sorted(values[0]), *values[1:]] == [["I live in Lisbon", *tea], tea, [], [], []]
 
 
 def test_answers_have_the_form_that_their_schemas_say(harness: Harness) -> None:

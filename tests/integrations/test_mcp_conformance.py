@@ -24,7 +24,7 @@ def found(tool: Any) -> dict[str, dict[str, list[dict[str, Any]]]]:
     names = (*tool.APPLIES, *tool.DOES_NOT)
     passed = ("x", tool.MESSAGES)
     return {
-        version: {name: [{"id": one, "status": "SUCCESS"} for one in passed] for name in names}
+        version: {name: [{"id": item, "status": "SUCCESS"} for item in passed] for name in names}
         for version in tool.SPECIFICATIONS
     }
 
@@ -54,8 +54,8 @@ def test_messages_are_checked_in_scenarios_that_do_not_apply(tool: Any) -> None:
 
 def test_a_scenario_that_was_not_run_fails(tool: Any) -> None:
     whole = found(tool)
-    for one in whole.values():
-        del one["ping"]
+    for item in whole.values():
+        del item["ping"]
     lines, is_right = tool.report(whole)
     assert not is_right and "FAILED ping was not run" in lines
 

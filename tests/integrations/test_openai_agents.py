@@ -116,7 +116,7 @@ def test_the_sdks_encryption_works_over_it_and_the_log_has_no_word_of_it(harness
         assert await session.get_items() == ITEMS[:-1]
 
     asyncio.run(run())
-    kept = [(one.body, one.metadata) for one in harness.log().sessions.get("s").messages()]
+    kept = [(message.body, message.metadata) for message in harness.log().sessions.get("s").messages()]
     assert len(kept) == len(ITEMS) and "SKU-1" not in str(kept)
 
 
@@ -136,7 +136,7 @@ def test_what_is_popped_or_cleared_stays_in_the_log(harness: Harness) -> None:
         assert await other.get_items() == [said("new")]
 
     asyncio.run(run())
-    kept = [one.body for one in harness.log().sessions.get("s").messages()]
+    kept = [message.body for message in harness.log().sessions.get("s").messages()]
     assert kept == [*ITEMS, said("again"), said("new")]
 
 
@@ -173,11 +173,11 @@ def test_d1_a_batch_is_there_whole_or_not_at_all(harness: Harness, when: str) ->
         except UnavailableError:
             is_told = True
         harness.faults.clear()
-        found = asyncio.run(session.get_items())
+        outcome = asyncio.run(session.get_items())
         whole, nothing = [said("before"), *many(60)], [said("before")]
-        assert found in ([nothing, whole] if is_told else [whole])
+        assert outcome in ([nothing, whole] if is_told else [whole])
         asyncio.run(session.add_items([said("after")]))
-        assert asyncio.run(session.get_items()) == [*found, said("after")]
+        assert asyncio.run(session.get_items()) == [*outcome, said("after")]
         assert asyncio.run(session.pop_item()) == said("after")
 
 
@@ -185,12 +185,12 @@ def test_many_writers_and_poppers_lose_nothing(harness: Harness) -> None:
     async def run() -> list[Any]:
         sessions = [TurnlogSession(harness.log(), "s") for _ in range(4)]
         await sessions[0].add_items([said("first")])
-        await asyncio.gather(*(one.add_items([said(f"{at}")]) for at, one in enumerate(sessions)))
-        popped = await asyncio.gather(*(one.pop_item() for one in sessions[:2]))
+        await asyncio.gather(*(session.add_items([said(f"{at}")]) for at, session in enumerate(sessions)))
+        popped = await asyncio.gather(*(session.pop_item() for session in sessions[:2]))
         left = await sessions[0].get_items()
         return [*popped, *left]
 
-    texts = [one["content"] for one in asyncio.run(run())]
+    texts = [item["content"] for item in asyncio.run(run())]
     assert sorted(texts) == sorted(["first", "0", "1", "2", "3"])
 
 

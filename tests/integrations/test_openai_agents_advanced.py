@@ -285,8 +285,8 @@ def test_writers_on_two_branches_and_on_one_lose_nothing(harness: Harness) -> No
         assert await second.get_items() == TALK, "it stays where it is"
         await asyncio.gather(
             *(
-                one.add_items([said(f"{name}{number}")])
-                for name, one in (("a", first), ("m", second))
+                item.add_items([said(f"{name}{number}")])
+                for name, item in (("a", first), ("m", second))
                 for number in range(4)
             )
         )
@@ -305,16 +305,16 @@ def test_one_of_two_creators_of_a_name_is_told_and_leaves_no_session(harness: Ha
     log = harness.log()
     both = [TurnlogAdvancedSession(log, "s") for _ in range(2)]
     asyncio.run(both[0].add_items(TALK))
-    assert [branch_names(one) for one in both] == [["main"]] * 2, "both have read what branches there are"
+    assert [branch_names(item) for item in both] == [["main"]] * 2, "both have read what branches there are"
 
     async def run() -> list[Any]:
-        calls = [one.create_branch_from_turn(2, "a") for one in both]
+        calls = [item.create_branch_from_turn(2, "a") for item in both]
         return await asyncio.gather(*calls, return_exceptions=True)
 
     answers = asyncio.run(run())
     assert sorted(map(str, answers)) == ["Branch ID 'a' has already been used. Choose a new branch ID.", "a"]
     assert len(list(log.sessions.list())) == 2
-    assert [branch_names(one) for one in both] == [["a", "main"]] * 2
+    assert [branch_names(item) for item in both] == [["a", "main"]] * 2
 
 
 def branch_names(session: TurnlogAdvancedSession) -> list[str]:

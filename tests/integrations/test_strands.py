@@ -47,11 +47,11 @@ def text(said: str, role: str = "user", **more: Any) -> Any:
 
 
 def bodies(session: Log) -> list[Any]:
-    return [one.body for one in session.messages()]
+    return [message.body for message in session.messages()]
 
 
 def texts(messages: Any) -> list[str]:
-    return [block["text"] for one in messages for block in one["content"] if "text" in block]
+    return [block["text"] for message in messages for block in message["content"] if "text" in block]
 
 
 class Theirs:
@@ -66,7 +66,10 @@ class Theirs:
         return self.types.SessionMessage(text(said), at, **more)
 
     def list(self, **more: Any) -> list[Any]:
-        return [(one.message_id, one.to_message()) for one in self.of.list_messages("s", "a", **more)]
+        return [
+            (list_message.message_id, list_message.to_message())
+            for list_message in self.of.list_messages("s", "a", **more)
+        ]
 
 
 @pytest.fixture
@@ -87,8 +90,8 @@ def test_the_contract_of_sessions_and_agents(either: Theirs, told: Any) -> None:
     of, types = either.of, either.types
     assert of.read_session("nobody") is None and of.read_agent("s", "nobody") is None
     assert of.read_agent("nobody", "a") is None
-    found = of.read_session("s")
-    assert (found.session_id, found.session_type) == ("s", types.SessionType.AGENT)
+    result = of.read_session("s")
+    assert (result.session_id, result.session_type) == ("s", types.SessionType.AGENT)
     with pytest.raises(told.SessionException):
         of.create_session(types.Session("s", types.SessionType.AGENT))
     before = of.read_agent("s", "a")
@@ -122,13 +125,17 @@ def test_the_contract_of_messages(either: Theirs, told: Any) -> None:
     assert of.read_message("s", "a", 2).message == text("m2")
     created = of.read_message("s", "a", 1).created_at
     of.update_message("s", "a", either.message("changed", 1, created_at="never"))
-    found = of.read_message("s", "a", 1)
-    assert (found.message, found.created_at) == (text("changed"), created)
+    result = of.read_message("s", "a", 1)
+    assert (result.message, result.created_at) == (text("changed"), created)
     of.update_message("s", "a", either.message("m2", 2, redact_message=text("[hidden]")))
-    found = of.read_message("s", "a", 2)
-    assert (found.message, found.redact_message, found.to_message()) == (text("m2"), text("[hidden]"), text("[hidden]"))
-    assert texts(one for _, one in either.list()) == ["m0", "changed", "[hidden]", "m10"]
-    assert texts(one.to_message() for one in of.list_messages("s", "b")) == ["other"]
+    result = of.read_message("s", "a", 2)
+    assert (result.message, result.redact_message, result.to_message()) == (
+        text("m2"),
+        text("[hidden]"),
+        text("[hidden]"),
+    )
+    assert texts(item for _, item in either.list()) == ["m0", "changed", "[hidden]", "m10"]
+    assert texts(list_message.to_message() for list_message in of.list_messages("s", "b")) == ["other"]
     for number in (1, 7):
         with pytest.raises(told.SessionException):
             of.update_message("s", "b", either.message("x", number))
@@ -156,7 +163,7 @@ def test_the_contract_of_multi_agents_and_of_deletion(either: Theirs, told: Any)
 def test_messages_come_back_equal_and_are_those_of_the_log(ours: Theirs, harness: Harness) -> None:
     picture = {"image": {"format": "png", "source": {"bytes": b"\x89PNG\x00"}}}
     result = {"toolUseId": "t1", "status": "success", "content": [{"json": {"a": [1, None]}}, picture]}
-    given = [
+    outcome = [
         {"role": "user", "content": [{"text": "see"}, picture], "tracking_id": "m-0"},
         {
             "role": "assistant",
@@ -169,12 +176,12 @@ def test_messages_come_back_equal_and_are_those_of_the_log(ours: Theirs, harness
         {"role": "user", "content": [{"toolResult": result}], "tracking_id": "m-2"},
         {"role": "assistant", "content": [{"text": "A picture."}], "tracking_id": "x" * 200},
     ]
-    for at, one in enumerate(given):
-        ours.of.create_message("s", "a", ours.types.SessionMessage(one, at))
-    assert [one for _, one in ours.list()] == given
+    for at, item in enumerate(outcome):
+        ours.of.create_message("s", "a", ours.types.SessionMessage(item, at))
+    assert [item for _, item in ours.list()] == outcome
     session = harness.log().sessions.get("s")
-    assert session.info().title == "Desk" and {one.author for one in session.messages()} == {"a"}
-    assert {one.format for one in session.messages()} == {"bedrock_converse"}
+    assert session.info().title == "Desk" and {message.author for message in session.messages()} == {"a"}
+    assert {message.format for message in session.messages()} == {"bedrock_converse"}
     assert base64.b64decode(bodies(session)[0]["content"][1]["image"]["source"]["bytes"]) == b"\x89PNG\x00"
     for format in ("bedrock_converse", "anthropic", "openai_chat"):
         window = session.context(format=format)
@@ -188,15 +195,15 @@ def test_what_is_updated_is_in_no_window(ours: Theirs, harness: Harness) -> None
     ours.of.update_message("s", "a", ours.message("secret 1", 1, redact_message=text("[hidden]")))
     session = harness.log().sessions.get("s")
     assert "secret 1" not in str(session.context(format="bedrock_converse")) + str(session.search("secret"))
-    assert texts(one for _, one in ours.list()) == ["secret 0", "[hidden]"]
+    assert texts(item for _, item in ours.list()) == ["secret 0", "[hidden]"]
     session.redact(2)
-    assert texts(one for _, one in ours.list()) == ["[redacted]", "[hidden]"], "whoever redacts, it stays where it is"
+    assert texts(item for _, item in ours.list()) == ["[redacted]", "[hidden]"], "whoever redacts, it stays where it is"
 
 
 def test_a_message_that_is_created_again_is_one_and_of_two_with_one_id_none_is_lost(ours: Theirs) -> None:
-    one, other = ours.message("one", 0), ours.message("other", 0)
-    for given in (one, one, other):
-        ours.of.create_message("s", "a", given)
+    result, other = ours.message("one", 0), ours.message("other", 0)
+    for value in (result, result, other):
+        ours.of.create_message("s", "a", value)
     assert texts(said for _, said in ours.list()) == ["one", "other"]
     assert ours.of.read_message("s", "a", 0).message == text("other")
 
@@ -230,7 +237,7 @@ def test_storage_does_what_the_sdks_own_does(harness: Harness, agents: Any, told
         answers += [await storage.read(key) for key in ("a", "b/10", "b/1/", "ü/ x", "nobody")]
         await storage.delete("b/2")
         await storage.delete("b/2")
-        answers += [await storage.list("b/"), [(one.key, one.score) for one in await storage.search("b")]]
+        answers += [await storage.list("b/"), [(item.key, item.score) for item in await storage.search("b")]]
         for wrong in ("", "//", "a/../b", "a\\b"):
             for call in (storage.read(wrong), storage.write(wrong, b""), storage.delete(wrong)):
                 with pytest.raises(told.StorageError):
@@ -255,10 +262,10 @@ def test_a_namespace_is_what_it_is_in_the_sdks_own(harness: Harness, agents: Any
         await whole.write("team/a/b/1", b"one")
         await team.write("b/2", b"two")
         await deep.write("3", b"three of a team")
-        answers = [await one.list("") for one in (whole, team, deep, whole.namespace(""))]
+        answers = [await value.list("") for value in (whole, team, deep, whole.namespace(""))]
         answers += [await deep.read("1"), await team.read("1"), await deep.list("3"), await whole.read("team/a/b/3")]
         await deep.delete("1")
-        answers += [await whole.list("team/"), [(one.key, one.score) for one in await deep.search("team three")]]
+        answers += [await whole.list("team/"), [(item.key, item.score) for item in await deep.search("team three")]]
         with pytest.raises(told.StorageError):
             whole.namespace("../x")
         assert storage._resolve_namespace(team, "sessions") is team, "who has a namespace gets no other"
@@ -343,9 +350,11 @@ def test_a_real_agent_with_a_tool_goes_on_as_another(harness: Harness, agents: A
     assert again.messages == first.messages and again.state.get("seen") == ["SKU-1"]
     assert agents.asked(again, ["And of SKU-2?"]) == ["SKU-2 costs 12.50"]
     session = log.sessions.get("desk")
-    assert [one.id for one in session.messages()] == [one["tracking_id"] for one in again.messages], "each once"
-    assert [one["role"] for one in bodies(session)] == ["user", "assistant"] * 4
-    assert [len(one) for one in model.sent] == [1, 3, 5, 7]
+    assert [message.id for message in session.messages()] == [message["tracking_id"] for message in again.messages], (
+        "each once"
+    )
+    assert [body["role"] for body in bodies(session)] == ["user", "assistant"] * 4
+    assert [len(item) for item in model.sent] == [1, 3, 5, 7]
     assert set(model.systems) == {"Be brief."} and set(model.tools[-1]) == {"price"}, "nothing is left out"
 
 
@@ -367,8 +376,8 @@ def test_a_fault_anywhere_and_another_agent_say_nothing_twice(harness: Harness, 
                 agents.asked(again, [None if last else question])
         harness.faults.clear()
         said = list(log.sessions.get("desk").messages())
-        assert [one.body["role"] for one in said] == ["user", "assistant"] * 2
-        assert [one["tracking_id"] for one in agents.agent(log).messages] == [one.id for one in said]
+        assert [item.body["role"] for item in said] == ["user", "assistant"] * 2
+        assert [message["tracking_id"] for message in agents.agent(log).messages] == [item.id for item in said]
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -380,7 +389,7 @@ def test_a_window_is_within_its_budget_and_the_log_has_everything(log: Turnlog, 
         assert len(agent.messages) <= 8
     session = log.sessions.get("desk")
     said = list(session.messages())
-    assert len(said) == 48 and len({one.id for one in said}) == 48
+    assert len(said) == 48 and len({item.id for item in said}) == 48
     for sent, system in zip(model.sent, model.systems, strict=True):
         window = log.build_window(sent, system=system, format="bedrock_converse")
         assert window.tokens < 1_500 and log.lint(sent, format="bedrock_converse").problems == []
@@ -418,12 +427,14 @@ def test_a_call_that_another_agent_answers_while_its_tool_runs_has_the_tools_res
     model = agents.Scripted(call, {"text": "It costs 12.50."})
     agents.asked(agents.agent(log, tools=[price], model=model), ["What is the price of SKU-1?"])
     session = log.sessions.of("desk")
-    results = [one.body["content"] for one in session.messages(format="openai_chat") if one.body["role"] == "tool"]
+    results = [
+        message.body["content"] for message in session.messages(format="openai_chat") if message.body["role"] == "tool"
+    ]
     # Strands answers an open call with an error when another agent is asked; the tool's own result is in the log, too.
     assert len(results) == 2 and results[1] == "SKU-1 costs 12.50"
     window = session.context(format="openai_chat")
     assert log.lint(window.messages, format="openai_chat").problems == [] and not window.open_calls
-    assert [one["content"] for one in window.messages if one["role"] == "tool"] == ["SKU-1 costs 12.50"]
+    assert [message["content"] for message in window.messages if message["role"] == "tool"] == ["SKU-1 costs 12.50"]
 
 
 def test_an_overflow_makes_windows_smaller_until_none_is_possible(log: Turnlog, agents: Any, told: Any) -> None:
@@ -431,7 +442,7 @@ def test_an_overflow_makes_windows_smaller_until_none_is_possible(log: Turnlog, 
     agent = agents.agent(log, model=model, kept=False)
     for at in range(8):
         assert agents.asked(agent, [f"{'Please look well. ' * 30} What is the price of SKU-{at}?"])
-    assert all(len(str(one)) <= 4_000 for one in model.sent)
+    assert all(len(str(item)) <= 4_000 for item in model.sent)
     assert len(bodies(log.sessions.get("desk"))) == 32
     model.most = 10
     with pytest.raises(told.ContextWindowOverflowException):
@@ -453,8 +464,10 @@ def test_the_tools_bring_back_what_was_said(log: Turnlog, agents: Any) -> None:
     agents.asked(agent, ["What is the price of SKU-1?"])
     model.says += [call, {"name": "recall_tool_call", "id": "s2", "input": "{}"}, {"text": "Found."}]
     assert agents.asked(agent, ["What did I ask?"]) == ["Found."]
-    results = [one["content"][0]["toolResult"] for one in agent.messages if "toolResult" in one["content"][0]]
-    assert [one["status"] for one in results] == ["success", "success", "error"]
+    results = [
+        message["content"][0]["toolResult"] for message in agent.messages if "toolResult" in message["content"][0]
+    ]
+    assert [result["status"] for result in results] == ["success", "success", "error"]
     assert "⟦SKU-1⟧" in results[1]["content"][0]["text"]
     plain = agents.Scripted()
     agents.asked(agents.agent(log, "other", model=plain, kept=False, recall=False), ["What is the price of SKU-1?"])
@@ -523,15 +536,15 @@ def test_agents_of_one_session_lose_nothing(harness: Harness, agents: Any, names
 
     def run(agent: Any) -> list[str]:
         agents.asked(agent, ["What is the price of SKU-1?", "And of SKU-2?"])
-        return [one["tracking_id"] for one in agent.messages]
+        return [message["tracking_id"] for message in agent.messages]
 
     with ThreadPoolExecutor(3) as pool:
-        ids = [one for found in pool.map(run, mine) for one in found]
-    stored = [one.id for one in harness.log().sessions.get("desk").messages()]
-    assert sorted(ids) == sorted(str(one) for one in stored) and len(stored) == 24
+        ids = [item for match in pool.map(run, mine) for item in match]
+    stored = [message.id for message in harness.log().sessions.get("desk").messages()]
+    assert sorted(ids) == sorted(str(item) for item in stored) and len(stored) == 24
     repository = agents.TurnlogRepository(harness.log())
-    found = [one for name in dict.fromkeys(names) for one in repository.list_messages("desk", name)]
-    assert sorted(one.message["tracking_id"] for one in found) == sorted(ids)
+    values = [list_message for name in dict.fromkeys(names) for list_message in repository.list_messages("desk", name)]
+    assert sorted(item.message["tracking_id"] for item in values) == sorted(ids)
     assert agents.asked(agents.agent(harness.log(), agent_id="a"), ["And of SKU-3?"]) == ["SKU-3 costs 12.50"]
 
 

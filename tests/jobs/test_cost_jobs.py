@@ -52,10 +52,10 @@ def summarised(harness: Harness, messages: int) -> Session:
 
 def body_of(harness: Harness, job_id: str) -> str:
     """The job's message, and no other's."""
-    found = list[str]()
+    result = list[str]()
     while bodies := waiting(harness):
-        found += bodies
-    (body,) = (one for one in found if json.loads(one)["job_id"] == job_id)
+        result += bodies
+    (body,) = (item for item in result if json.loads(item)["job_id"] == job_id)
     return body
 
 
@@ -78,7 +78,7 @@ def spent_by_a_job(harness: Harness, messages: int) -> tuple[Spent, Spent]:
     summary = session.summary()
     assert summary is not None and before is not None
     assert (summary.base, summary.last_loop) == (before.position, messages // 2 + NEW_LOOPS - 1 - KEPT_LOOPS)
-    sent, done = (Spent(dict(one.requests), one.read_units, one.write_units) for one in (asking, working))
+    sent, done = (Spent(dict(value.requests), value.read_units, value.write_units) for value in (asking, working))
     return sent, done
 
 
@@ -96,19 +96,19 @@ def test_a_job_costs_at_1000_messages_what_it_costs_at_100(moto: Harness) -> Non
 def test_a_job_with_nothing_to_do_costs_no_more_in_a_long_session_and_a_repeated_one_is_one_request(
     moto: Harness,
 ) -> None:
-    found = list[dict[str, int]]()
+    result = list[dict[str, int]]()
     for messages in (100, 1_000):
         session = summarised(moto, messages)
         job = session.compress(mode="async", keep_loops=NEW_LOOPS)
         body = body_of(moto, job.job_id)
         with moto.meter.measure() as spent:
             deliver(moto, body)
-        found.append(dict(spent.requests))
+        result.append(dict(spent.requests))
         with moto.meter.measure() as again:
             deliver(moto, body)
         assert dict(again.requests) == {"GetItem": 1}
-    assert found[0] == found[1]
-    assert sum(found[0].values()) <= 8
+    assert result[0] == result[1]
+    assert sum(result[0].values()) <= 8
 
 
 @pytest.mark.parametrize("messages", [1_000, pytest.param(10_000, marks=pytest.mark.full)])
@@ -131,15 +131,17 @@ def test_the_rounds_of_a_session_cost_the_same_again_and_again(moto: Harness) ->
         session.append(*loops(1 + number * 10, 10))
         job = session.compress(mode="async", keep_loops=0)
         body = body_of(moto, job.job_id)
-        with moto.meter.measure() as one:
+        with moto.meter.measure() as item:
             assert deliver(moto, body) == set()
         assert session.summary() is not None
-        spent.append(Spent(dict(one.requests), one.read_units, one.write_units))
+        spent.append(Spent(dict(item.requests), item.read_units, item.write_units))
     rebuilt = [spent.pop(at) for at in (15, 7)]
-    for one in spent[1:]:
-        assert (one.requests, one.read_units) == (spent[1].requests, spent[1].read_units), "the first continues nothing"
-        assert one.write_units <= 5, "a summary is never larger than what it covers, so the early ones are shorter"
-    for one in rebuilt:
-        assert sum(one.requests.values()) == sum(spent[1].requests.values()) + 1, "all stored texts in one request"
-        assert one.read_units <= 16
-        assert one.write_units <= 5
+    for item in spent[1:]:
+        assert (item.requests, item.read_units) == (spent[1].requests, spent[1].read_units), (
+            "the first continues nothing"
+        )
+        assert item.write_units <= 5, "a summary is never larger than what it covers, so the early ones are shorter"
+    for item in rebuilt:
+        assert sum(item.requests.values()) == sum(spent[1].requests.values()) + 1, "all stored texts in one request"
+        assert item.read_units <= 16
+        assert item.write_units <= 5

@@ -34,8 +34,8 @@ def held(harness: Any) -> list[str]:
     queue = harness.app.engine.queue
     if harness.name == "moto":
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        found = queue._client.get_queue_attributes(QueueUrl=queue._queue, AttributeNames=names)["Attributes"]
-        return ["?"] * sum(int(found[name]) for name in names)
+        result = queue._client.get_queue_attributes(QueueUrl=queue._queue, AttributeNames=names)["Attributes"]
+        return ["?"] * sum(int(result[name]) for name in names)
     with queue._inner._database.reading() as connection:
         return [body for (body,) in connection.execute("SELECT body FROM jobs")]
 
@@ -113,7 +113,11 @@ def test_v6_no_write_near_the_deadline_and_the_rest_is_given_back(harness: Any) 
     context = Running(harness, 60_000, DEADLINE_MS, DEADLINE_MS - 1, 900, 1)
     deliveries = [Delivery(f"m{at}", body, f"r{at}", 1) for at, body in enumerate(bodies)]
     answer = make_worker(JOB_KINDS, harness.app)(sqs_event(deliveries, now_ms=0), context)
-    assert {one["itemIdentifier"] for one in answer["batchItemFailures"]} == {"m2", "m3", "m4"}
+    assert {batchitemfailure["itemIdentifier"] for batchitemfailure in answer["batchItemFailures"]} == {
+        "m2",
+        "m3",
+        "m4",
+    }
     assert context.calls[0] < context.calls[1] < context.calls[2]
     assert {*context.calls[2:], harness.faults.calls} == {context.calls[2]}, "not one request after the deadline"
     assert [session.summary() is not None for session in sessions] == [True, True, False, False, False]
@@ -149,7 +153,7 @@ def test_s1_jobs_out_of_order(harness: Any) -> None:
     assert deliver(harness, by_job[older.job_id]) == set()
     assert session.summary() == summary
     results = [log.job(job.job_id).result for job in (younger, older)]
-    assert [(one["status"], one["reason"]) for one in results] == [
+    assert [(result["status"], result["reason"]) for result in results] == [
         ("published", None),
         ("unchanged", "nothing_to_cover"),
     ]
@@ -277,7 +281,7 @@ def test_an_outage_at_every_call_from_the_queue_to_its_acknowledgement(harness: 
         session = said(log)
         job = session.compress(mode="async", keep_loops=1)
         if harness.name == "sqlite":
-            (body,) = (one for one in held(harness) if job.job_id in one)
+            (body,) = (item for item in held(harness) if job.job_id in item)
         else:
             fields = {**MESSAGE, "job_id": job.job_id, "user": f"user-{at}"}
             body = json.dumps(fields)

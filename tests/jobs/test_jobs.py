@@ -71,8 +71,8 @@ def test_a_snapshot_job(harness: Any) -> None:
     poller(harness).run_once()
     done = log.job(job.job_id)
     assert done.status == "done"
-    found = session.snapshot("night")
-    assert done.result == {"snapshot_id": found.snapshot_id, "position": found.position}
+    result = session.snapshot("night")
+    assert done.result == {"snapshot_id": result.snapshot_id, "position": result.position}
 
 
 def test_v2_a_message_has_ids_only(harness: Any) -> None:
@@ -210,14 +210,14 @@ def test_s4_what_may_work_later_is_tried_again(harness: Any, monkeypatch: pytest
     monkeypatch.setattr(rounds, "read_loops", _down)
     assert deliver(harness, body) == {"m0"}
     assert deliver(harness, body) == {"m0"}
-    found = log.job(job.job_id)
-    assert (found.status, found.attempts, found.error.code) == ("queued", 2, "unavailable")
+    result = log.job(job.job_id)
+    assert (result.status, result.attempts, result.error.code) == ("queued", 2, "unavailable")
     session.append({"role": "user", "content": "goes on"})
     session.context()
     monkeypatch.undo()
     assert deliver(harness, body) == set()
-    found = log.job(job.job_id)
-    assert (found.status, found.attempts, found.error) == ("done", 3, None)
+    result = log.job(job.job_id)
+    assert (result.status, result.attempts, result.error) == ("done", 3, None)
 
 
 def _down(*_: Any) -> str:

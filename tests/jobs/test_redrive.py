@@ -47,7 +47,7 @@ def test_dead_letters_of_every_owner_go_back_and_are_done(harness: Any) -> None:
     assert (redriven.dead_letters >= 2, redriven.jobs, redriven.left) == (True, [], 0)
     assert letters(harness) == set()
     work(harness)
-    assert [job.status for one in (log, other) for job in one.jobs()] == ["done", "done"]
+    assert [job.status for value in (log, other) for job in value.jobs()] == ["done", "done"]
     assert log.redrive().dead_letters == 0
 
 

@@ -118,10 +118,10 @@ class Cases:
 
     def judge(self, name: str, problems_of: Callable[[object], object] | None = None) -> None:
         """The mutants that pass are those that are valid. ``problems_of`` is falsy for what passes; the linter's, if not given."""
-        found = self.mutants(name)
-        assert unseen(found, problems_of or self.violations, self.legal[name]) == (set(), set())
-        assert unused(found, self.legal[name]) == []
-        assert len(dict(found)) == len(found) == self.counts[name]
+        result = self.mutants(name)
+        assert unseen(result, problems_of or self.violations, self.legal[name]) == (set(), set())
+        assert unused(result, self.legal[name]) == []
+        assert len(dict(result)) == len(result) == self.counts[name]
 
     def violations(self, messages: object) -> object:
         return violations_of(messages, format=self.format)
@@ -131,7 +131,7 @@ def unseen(
     found: list[Mutant], lint: Callable[[object], object], legal: Mapping[str, str]
 ) -> tuple[set[str], set[str]]:
     """The mutants that pass and are not ``legal``, and the legal ones that do not pass; ``legal``: pattern -> reason."""
-    pattern = re.compile("|".join(f"(?:{one})" for one in legal) if legal else r"(?!)")
+    pattern = re.compile("|".join(f"(?:{item})" for item in legal) if legal else r"(?!)")
     passed = {name for name, mutant in found if not lint(mutant)}
     named = {name for name, _ in found if pattern.fullmatch(name)}
     return passed - named, named - passed
@@ -139,7 +139,7 @@ def unseen(
 
 def unused(found: list[Mutant], legal: Mapping[str, str]) -> list[str]:
     """The patterns of ``legal`` that no mutant has."""
-    return [one for one in legal if not any(re.fullmatch(one, name) for name, _ in found)]
+    return [item for item in legal if not any(re.fullmatch(item, name) for name, _ in found)]
 
 
 def steps_of(lint: Callable[[object], object], messages: object) -> int:
@@ -189,16 +189,16 @@ def near_values(words: st.SearchStrategy[str], keys: st.SearchStrategy[str]) -> 
 
 def assert_violations(messages: object, *, format: str, rules: Collection[str]) -> None:
     """Whatever the input is, there are violations of known rules with a pointer into it, and no exception."""
-    for found in violations_of(messages, format=format):
-        assert found.rule in rules
-        assert found.pointer == "/messages" or found.pointer.startswith("/messages/")
-        assert found.message
+    for item in violations_of(messages, format=format):
+        assert item.rule in rules
+        assert item.pointer == "/messages" or item.pointer.startswith("/messages/")
+        assert item.message
 
 
 def assert_pointers_lead(messages: list[Any], *, format: str) -> None:
     """Each pointer leads to the fault or to where something lacks."""
-    for found in violations_of(messages, format=format):
-        *steps, last = found.pointer.split("/")[2:]
+    for item in violations_of(messages, format=format):
+        *steps, last = item.pointer.split("/")[2:]
         place: Any = messages
         for step in steps:
             place = place[int(step)] if isinstance(place, list) else place[step]

@@ -51,10 +51,10 @@ def test_the_route_flags_every_mutant(format: str, name: str) -> None:
         """What is wrong: problems of the answer, or the errors of a refusal."""
         body = json.dumps({"messages": messages, "format": format})
         answer = handler(event("POST", "/v1/lint", raw=body), None)
-        found: Any = json.loads(answer["body"])
-        assert answer["statusCode"] in (200, 422), found
-        assert answer["statusCode"] == 422 or found["valid"] == (not found["problems"])
-        return found["problems"] if answer["statusCode"] == 200 else found["errors"]
+        content: Any = json.loads(answer["body"])
+        assert answer["statusCode"] in (200, 422), content
+        assert answer["statusCode"] == 422 or content["valid"] == (not content["problems"])
+        return content["problems"] if answer["statusCode"] == 200 else content["errors"]
 
     ALL[format].judge(name, problems_of)
 
@@ -73,7 +73,7 @@ def test_the_command_flags_every_mutant(format: str, name: str, tmp_path: Path) 
     file.write_text("\n".join(lines), encoding="utf-8")
     ran = CliRunner().invoke(app, ["lint", str(file), "--format", format, "--json"], catch_exceptions=False)
     assert ran.exit_code == 1, ran.output
-    problems = {one["id"]: one["problems"] for one in json.loads(ran.stdout)["histories"]}
+    problems = {history["id"]: history["problems"] for history in json.loads(ran.stdout)["histories"]}
     by_json = {json.dumps(messages): problems[mutant] for mutant, messages in readable}
 
     def problems_of(messages: object) -> object:

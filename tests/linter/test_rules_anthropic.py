@@ -83,7 +83,7 @@ DONE: Json = {"role": "assistant", "content": "Sunny."}
 
 
 def broken(messages: object) -> list[tuple[str, str]]:
-    return [(found.rule, found.pointer) for found in lint(messages, format="anthropic")]
+    return [(match.rule, match.pointer) for match in lint(messages, format="anthropic")]
 
 
 # --- what is valid
@@ -293,7 +293,7 @@ ALONG = {"system_block": "system_role", "trailing_whitespace": "ends_on_assistan
 
 @pytest.mark.parametrize(("rule", "pointer", "messages"), FAULTS)
 def test_a_fault_is_told_once_and_where_it_is(rule: str, pointer: str, messages: object) -> None:
-    assert [found for found in broken(messages) if found[0] != ALONG.get(rule)] == [(rule, pointer)]
+    assert [match for match in broken(messages) if match[0] != ALONG.get(rule)] == [(rule, pointer)]
 
 
 def test_every_rule_has_a_broken_history() -> None:
@@ -355,8 +355,8 @@ def test_a_result_that_comes_too_late_is_told_at_both_ends() -> None:
 
 def test_a_message_of_the_linter_is_short_whatever_the_value() -> None:
     long = [{**USER, "role": "x" * 10_000}, {**USER, "y" * 10_000: 1}, claude(call("z" * 10_000 + "/", "z" * 10_000))]
-    for found in lint(long, format="anthropic"):
-        assert len(found.message) + len(found.pointer) < 300
+    for item in lint(long, format="anthropic"):
+        assert len(item.message) + len(item.pointer) < 300
 
 
 # --- mutants: whatever is done to a valid history is seen

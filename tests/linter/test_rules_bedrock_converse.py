@@ -68,7 +68,7 @@ USER, DONE = user("What is the weather?"), model("Sunny.")
 
 
 def broken(messages: object) -> list[tuple[str, str]]:
-    return [(found.rule, found.pointer) for found in lint(messages, format="bedrock_converse")]
+    return [(match.rule, match.pointer) for match in lint(messages, format="bedrock_converse")]
 
 
 # --- what is valid
@@ -251,8 +251,8 @@ def test_a_result_that_comes_too_late_is_told_at_both_ends() -> None:
 
 def test_a_message_of_the_linter_is_short_whatever_the_value() -> None:
     long_ones = [{**USER, "role": "x" * 10_000}, {**USER, "y" * 10_000: 1}, model(call("z" * 10_000, "z" * 10_000))]
-    for found in lint(long_ones, format="bedrock_converse"):
-        assert len(found.message) + len(found.pointer) < 300
+    for item in lint(long_ones, format="bedrock_converse"):
+        assert len(item.message) + len(item.pointer) < 300
 
 
 # --- mutants: whatever is done to a valid history is seen

@@ -59,7 +59,7 @@ def user(**keys: object) -> Json:
 
 
 def broken(messages: object) -> list[tuple[str, str]]:
-    return [(found.rule, found.pointer) for found in lint(messages, format="openai_chat")]
+    return [(match.rule, match.pointer) for match in lint(messages, format="openai_chat")]
 
 
 # --- what is valid
@@ -267,12 +267,12 @@ def test_every_rule_tells_answer_fix_and_source(name: str) -> None:
 
 
 def test_a_violation_carries_its_rule() -> None:
-    [found] = lint([calls("a"), USER], format="openai_chat")
+    [value] = lint([calls("a"), USER], format="openai_chat")
     rule = RULES["call_unanswered"]
-    assert found == Violation(
-        "call_unanswered", "/messages/0/tool_calls/0", found.message, rule.answer, rule.fix, rule.source
+    assert value == Violation(
+        "call_unanswered", "/messages/0/tool_calls/0", value.message, rule.answer, rule.fix, rule.source
     )
-    assert "'a'" in found.message
+    assert "'a'" in value.message
 
 
 def test_a_result_that_comes_too_late_is_told_at_both_ends() -> None:
@@ -286,8 +286,8 @@ def test_only_tool_messages_stand_between_a_call_and_its_result() -> None:
 
 
 def test_a_message_of_the_linter_is_short_whatever_the_value() -> None:
-    for found in lint([calls("x" * 10_000), user(role="y" * 10_000), user(role=10**5_000)], format="openai_chat"):
-        assert len(found.message) < 200
+    for item in lint([calls("x" * 10_000), user(role="y" * 10_000), user(role=10**5_000)], format="openai_chat"):
+        assert len(item.message) < 200
 
 
 def test_an_unknown_format_is_refused() -> None:

@@ -57,7 +57,7 @@ def reasoning(item_id: object = "rs_1", **keys: object) -> Json:
 
 
 def broken(items: object) -> list[tuple[str, str]]:
-    return [(found.rule, found.pointer) for found in lint(items, format="openai_responses")]
+    return [(match.rule, match.pointer) for match in lint(items, format="openai_responses")]
 
 
 # --- what is valid
@@ -259,8 +259,8 @@ def test_an_output_before_its_call_is_told_at_both_ends() -> None:
 
 def test_a_message_of_the_linter_is_short_whatever_the_value() -> None:
     long_ones = [{**USER, "role": "x" * 10_000}, {**USER, "y" * 10_000: 1}, call("z" * 10_000, "z" * 10_000)]
-    for found in lint(long_ones, format="openai_responses"):
-        assert len(found.message) + len(found.pointer) < 300
+    for item in lint(long_ones, format="openai_responses"):
+        assert len(item.message) + len(item.pointer) < 300
 
 
 # --- mutants: whatever is done to a valid input is seen

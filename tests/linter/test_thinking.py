@@ -45,7 +45,7 @@ def conversation(format: str, turns: int = 4) -> tuple[list[dict[str, Any]], dic
 
 def rules(messages: object, made_behind: dict[str, str], format: str, **request: Any) -> list[tuple[str, str]]:
     request = {"system": SYSTEM, "tools": TOOLS} | request
-    return [(found.rule, found.pointer) for found in thinking.check(messages, made_behind, format=format, **request)]
+    return [(match.rule, match.pointer) for match in thinking.check(messages, made_behind, format=format, **request)]
 
 
 def without(messages: list[dict[str, Any]], *positions: int) -> list[dict[str, Any]]:

@@ -23,12 +23,12 @@ def items_of(harness: Harness) -> list[dict[str, Any]]:
         import boto3
 
         table = boto3.resource("dynamodb", "eu-central-1").Table("turnlog")
-        found, start = list[dict[str, Any]](), dict[str, Any]()
+        result, start = list[dict[str, Any]](), dict[str, Any]()
         while True:
             page = table.scan(**start)
-            found += [{name: _plain(value) for name, value in item.items()} for item in page["Items"]]
+            result += [{name: _plain(value) for name, value in item.items()} for item in page["Items"]]
             if "LastEvaluatedKey" not in page:
-                return found
+                return result
             start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
     return sqlite_items(harness.app.engine.items)
 
@@ -55,7 +55,7 @@ def blobs_of(harness: Harness) -> dict[str, bytes]:
 
         client = boto3.client("s3", "eu-central-1")
         pages = client.get_paginator("list_object_versions").paginate(Bucket="turnlog-blobs")
-        versions = [(one["Key"], one["VersionId"]) for page in pages for one in page.get("Versions", [])]
+        versions = [(version["Key"], version["VersionId"]) for page in pages for version in page.get("Versions", [])]
         return {
             f"{key}@{version}": client.get_object(Bucket="turnlog-blobs", Key=key, VersionId=version)["Body"].read()
             for key, version in versions
@@ -79,9 +79,9 @@ def _plain(value: Any) -> Any:
 
 def places_of(needle: str, items: list[dict[str, Any]], blobs: dict[str, bytes]) -> list[str]:
     """The sort keys and names of what holds the needle, however it is packed."""
-    found = [str(item["sk"]) for item in items if any(needle.encode() in text for text in _texts_of_item(item))]
-    found += [name for name, data in blobs.items() if any(needle.encode() in text for text in _texts_of(data))]
-    return sorted(found)
+    values = [str(item["sk"]) for item in items if any(needle.encode() in text for text in _texts_of_item(item))]
+    values += [name for name, data in blobs.items() if any(needle.encode() in text for text in _texts_of(data))]
+    return sorted(values)
 
 
 def held(needle: str, harness: Harness) -> list[str]:

@@ -63,7 +63,7 @@ class Room:
         visible = set[int]()
         for position in range(1, self.header.last + 1):
             to = self.rewinds.get(position)
-            visible = {one for one in visible if to is None or one <= to} | {position}
+            visible = {item for item in visible if to is None or item <= to} | {position}
         return visible
 
     def commits(self) -> list[Commit]:

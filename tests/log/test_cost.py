@@ -311,7 +311,7 @@ def test_a_quiet_session_is_settled_by_the_first_list_and_exact_from_then_on(mot
     moto.clock.advance(301)
     for expected in (True, False):
         with moto.meter.measure() as spent:
-            listed = {one.session_id: one for one in harness_listed(moto)}
+            listed = {item.session_id: item for item in harness_listed(moto)}
         assert listed["session-0001"].messages == 7
         assert listed["session-0001"] == session.info()
         assert (spent.requests["PutItem"] > 0) is expected

@@ -86,9 +86,12 @@ def test_a_session_is_read_and_erased_with_keys_left_unprocessed(moto: Harness, 
     for at in range(6):
         session.append({"role": "user", "content": f"{at}"}, {**HUGE, "content": HUGE["content"][: 9_000 + at]})
     session.documents.put_many({f"d{at}": b"x" for at in range(8)})
-    wanted = [one.body for one in session.messages()], session.context(budget=10**6, policy="full").messages
+    wanted = [message.body for message in session.messages()], session.context(budget=10**6, policy="full").messages
     held = hold_back(moto)
-    assert ([one.body for one in session.messages()], session.context(budget=10**6, policy="full").messages) == wanted
+    assert (
+        [message.body for message in session.messages()],
+        session.context(budget=10**6, policy="full").messages,
+    ) == wanted
     assert len(session.documents.get_many([f"d{at}" for at in range(8)])) == 8
     tells("unprocessed", "read", sum(held))
     assert len(held) >= 3
@@ -111,9 +114,9 @@ def test_a3_what_the_sdk_sends_twice_without_a_key_is_one_commit(moto: Harness, 
     app = Application(engine, Settings(), clock=moto.clock, ids=moto.app.ids)
     session = Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))).sessions.create("s")
     guard.fail(2, "after")  # the query of the log's end, then the put
-    told = session.append({"role": "user", "content": "once"})
+    result = session.append({"role": "user", "content": "once"})
     assert guard.faults_left == 0
-    assert [one.body["content"] for one in session.messages()] == ["once"] and told.head == 2
+    assert [message.body["content"] for message in session.messages()] == ["once"] and result.head == 2
     tells("no answer after", "append without a key, sent twice by the SDK")
 
 
@@ -125,7 +128,7 @@ def test_e3_versions_that_s3_keeps_are_no_erased_session(moto: Harness, tells: C
 
     def keep(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         context["kept"] = [
-            {"Key": one["Key"], "Code": "AccessDenied", "Message": "x"} for one in params["Delete"]["Objects"]
+            {"Key": item["Key"], "Code": "AccessDenied", "Message": "x"} for item in params["Delete"]["Objects"]
         ]
         params["Delete"] = {**params["Delete"], "Objects": [{"Key": "none", "VersionId": "none"}]}
 

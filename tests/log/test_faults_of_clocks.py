@@ -45,9 +45,11 @@ def test_times_increase_when_the_clock_goes_back(harness: Harness, tells: Callab
         session.patch_state({"at": at})
         assert session.state().state == {"at": at} == session.replay().state
     log = harness.app.log.commits
-    times = [one.header.time_ms for one in log.range(SessionKeys(Owner.of("acme", "ada"), "s"), 1, session.info().head)]
+    times = [
+        number.header.time_ms for number in log.range(SessionKeys(Owner.of("acme", "ada"), "s"), 1, session.info().head)
+    ]
     assert all(before < after for before, after in pairwise(times)) and len(times) == 13
-    assert [one.body["content"] for one in session.messages()] == list("012345")
+    assert [message.body["content"] for message in session.messages()] == list("012345")
     assert session.info().head == 13
     tells("clock", "append", 6)
 
@@ -62,7 +64,7 @@ def test_expiry_goes_by_the_clock_and_comes_back_with_it(harness: Harness, tells
         with pytest.raises(NotFoundError):
             call()
     harness.clock.advance(-3 * DAY)
-    assert [one.body["content"] for one in session.messages()] == ["hi"]
+    assert [message.body["content"] for message in session.messages()] == ["hi"]
     harness.clock.advance(-DAY)
     session.append({"role": "user", "content": "later"}, idempotency_key="l")
     harness.clock.advance(2 * DAY)

@@ -80,19 +80,22 @@ def test_what_is_there_is_read_on_a_full_disk_and_another_process_goes_on(
     harness, folder = disk
     session = harness.log().sessions.create("s")
     session.append({"role": "user", "content": "hi"}, HUGE)
-    wanted = [one.body for one in session.messages()], session.context(budget=10**6).messages
+    wanted = [message.body for message in session.messages()], session.context(budget=10**6).messages
     with full_after(folder, 5_000):
         for at in range(20):
             with contextlib.suppress(UnavailableError):
                 session.append({"role": "user", "content": f"{at} " + "x" * 3_000}, idempotency_key=f"k{at}")
-            found = [one.body for one in session.messages()]
-            assert found[:2] == wanted[0] and session.context(budget=10**6).messages[:1] == wanted[1][:1]
+            values = [message.body for message in session.messages()]
+            assert values[:2] == wanted[0] and session.context(budget=10**6).messages[:1] == wanted[1][:1]
         with pytest.raises(UnavailableError):
             session.append({"role": "user", "content": "x" * 20_000})
-        assert [one.body for one in session.messages()] == found
+        assert [message.body for message in session.messages()] == values
     with sqlite_harness(folder) as other:
         other.log().sessions.of("s").append({"role": "user", "content": "of another process"})
-    assert [one.body for one in session.messages()] == [*found, {"role": "user", "content": "of another process"}]
+    assert [message.body for message in session.messages()] == [
+        *values,
+        {"role": "user", "content": "of another process"},
+    ]
     tells("full disk", "read", 20)
 
 

@@ -57,7 +57,7 @@ def damages(item: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{name} cut short", {**item, name: value[: len(value) // 2]}
         yield f"another type of {name}", {**item, name: "x" if not isinstance(value, str) else 7}
         if name not in OTHER_FORMS.get(str(item["sk"])[:2], ()):
-            yield f"no {name}", {key: one for key, one in item.items() if key != name}
+            yield f"no {name}", {key: entry for key, entry in item.items() if key != name}
 
 
 @pytest.mark.parametrize("kind", KINDS.values())
@@ -70,7 +70,7 @@ def test_d4_a_damaged_item_is_told_by_its_name_or_made_again(
             built.harness.app.engine.items.write_many([damaged])
             # An entry of a segment names it by its digest: what is told then is the segment that is not there.
             names = (str(item["sk"]), "seg/") if kind == "entry of a segment" else (str(item["sk"]),)
-            wrong += [f"{item['sk']}, {what}: {one}" for one in built.wrong_about(damaged, *names)]
+            wrong += [f"{item['sk']}, {what}: {entry}" for entry in built.wrong_about(damaged, *names)]
             built.restore()
             tried += 1
     tells("damaged", kind, tried)
@@ -86,7 +86,7 @@ def test_d4_another_type_and_nothing_are_told_without_a_checksum_too(built: Buil
         for what, damaged in damages(plain):
             if what.startswith(("another type", "no ")):
                 built.harness.app.engine.items.write_many([damaged])
-                wrong += [f"{item['sk']}, {what}: {one}" for one in built.wrong_about(damaged, str(item["sk"]))]
+                wrong += [f"{item['sk']}, {what}: {entry}" for entry in built.wrong_about(damaged, str(item["sk"]))]
                 built.restore()
     assert wrong == []
 
@@ -94,7 +94,7 @@ def test_d4_another_type_and_nothing_are_told_without_a_checksum_too(built: Buil
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_d4_a_newer_item_is_refused_by_name(built: Built, kind: str, tells: Callable[..., None]) -> None:
     """What has no version of its own is never newer: it says no more than a hash beside it allows."""
-    wrong, told = list[str](), 0
+    wrong, result = list[str](), 0
     versioned = [item for item in items_by_kind(built)[kind] if "v" in item]
     for item in versioned[:1]:
         built.harness.app.engine.items.write_many([{**item, "v": 99}])
@@ -104,13 +104,13 @@ def test_d4_a_newer_item_is_refused_by_name(built: Built, kind: str, tells: Call
                 if read(built.harness.log()) != built.said[reader]:
                     wrong.append(f"{reader} says something else")
             except NewerSchemaError as error:
-                told += 1
+                result += 1
                 if error.item != item["sk"]:
                     wrong.append(f"{reader}: {error}")
         built.restore()
         tells("newer", kind)
     assert wrong == []
-    assert told > 0 or not versioned, "somebody reads it"
+    assert result > 0 or not versioned, "somebody reads it"
 
 
 @pytest.mark.parametrize("kind", ["payload", "seg", "snap", "index", "doc"])
@@ -118,7 +118,7 @@ def test_d4_a_blob_that_is_cut_short_another_or_gone_is_told_by_its_name(
     built: Built, kind: str, tells: Callable[..., None]
 ) -> None:
     store, (name, *_) = built.harness.app.engine.blobs, [name for name in built.blobs if blob_kind(name) == kind]
-    data, wrong, told = built.blobs[name], list[str](), 0
+    data, wrong, result = built.blobs[name], list[str](), 0
     at = len(data) // 2
     harms = {
         "cut": data[:-9],
@@ -133,9 +133,9 @@ def test_d4_a_blob_that_is_cut_short_another_or_gone_is_told_by_its_name(
         store.delete_many([name])
         if harmed is not None:
             store.put(name, harmed)
-        found = list(built.wrong(name, f"blob:{'/'.join(name.split('/')[3:])}", "K#large"))
-        wrong += [f"{what}: {one}" for one in found]
-        told += len(found) == 0
+        items = list(built.wrong(name, f"blob:{'/'.join(name.split('/')[3:])}", "K#large"))
+        wrong += [f"{what}: {item}" for item in items]
+        result += len(items) == 0
         store.put(name, data)
         built.restore()
     tells("blob", BLOBS[kind], len(harms) - 1)
@@ -158,7 +158,7 @@ def bomb() -> bytes:
 @pytest.mark.parametrize("kind", ["commit", "payload", "document", "snapshot", "job", "cache of the settings"])
 def test_a_bomb_in_an_item_is_told_with_little_memory(built: Built, kind: str, tells: Callable[..., None]) -> None:
     wrong = list[str]()
-    item = next(one for one in reversed(items_by_kind(built)[kind]) if isinstance(one.get("b"), bytes))
+    item = next(item for item in reversed(items_by_kind(built)[kind]) if isinstance(item.get("b"), bytes))
     built.harness.app.engine.items.write_many([{**item, "b": bomb()}])
     tracemalloc.start()
     wrong += list(built.wrong(str(item["sk"])))

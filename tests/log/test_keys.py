@@ -133,9 +133,9 @@ def test_all_blobs_of_a_session_are_below_its_prefix_and_no_two_are_the_same() -
         assert len(set(names.values())) == len(names)
         assert all(name.startswith(session.blob_prefix) for name in names.values())
         assert session.blob_prefix.startswith(owner_blobs(session.owner)[0])
-    for one, other in itertools.permutations(SESSIONS, 2):
-        is_own_base = one.base == other
-        assert other.blob_prefix.startswith(one.blob_prefix) == is_own_base, "the base of a fork is the fork's"
+    for item, other in itertools.permutations(SESSIONS, 2):
+        is_own_base = item.base == other
+        assert other.blob_prefix.startswith(item.blob_prefix) == is_own_base, "the base of a fork is the fork's"
 
 
 def test_all_keys_of_an_owner_are_in_the_owners_partition() -> None:

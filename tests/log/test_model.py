@@ -199,11 +199,11 @@ class Sessions(RuleBasedStateMachine):
         A redaction has an entry in the history of each session that has the message; a later poll may write those of forks.
         """
         poller(self.harness).run_once()
-        for session_id, one in self.plain.items():
+        for session_id, item in self.plain.items():
             session = self.log.sessions.of(session_id)
-            for entry in list(session.history())[: session.info().head - one.head]:
+            for entry in list(session.history())[: session.info().head - item.head]:
                 assert entry.action == "redact"
-                one.note()
+                item.note()
 
     @rule(at=at_some)
     def end(self, at: float) -> None:
@@ -220,16 +220,16 @@ class Sessions(RuleBasedStateMachine):
         _same(session, plain)
         position = 1 + int(to * (plain.head - 1))
         _same_at(session, plain, position)
-        found = session.diff(position)
-        came = [one for one in plain.now.view if one not in plain.moments[position].view]
-        assert [one.position for one in found.messages] == came
+        result = session.diff(position)
+        came = [item for item in plain.now.view if item not in plain.moments[position].view]
+        assert [message.position for message in result.messages] == came
 
     def teardown(self) -> None:
         for session_id, plain in self.plain.items():
             session = self.log.sessions.of(session_id)
             _same(session, plain)
-            assert [one.position for one in session.messages(order="desc")] == sorted(plain.messages)[::-1]
-        listed = {one.session_id: one.head for one in self.log.sessions.list()}
+            assert [message.position for message in session.messages(order="desc")] == sorted(plain.messages)[::-1]
+        listed = {item.session_id: item.head for item in self.log.sessions.list()}
         assert set(listed) == set(self.plain)
 
     def _new_id(self) -> str:
@@ -247,26 +247,26 @@ def _same(session: Session, plain: PlainSession) -> None:
     info = session.info()
     assert (info.head, info.title, info.messages) == (plain.head, plain.now.title, len(plain.now.view))
     assert info.status == ("ended" if plain.is_ended else "active")
-    assert {one.position: one.body for one in session.messages()} == plain.messages
-    assert [one.position for one in session.messages(in_view=True)] == list(plain.now.view)
+    assert {message.position: message.body for message in session.messages()} == plain.messages
+    assert [message.position for message in session.messages(in_view=True)] == list(plain.now.view)
     assert session.state().state == plain.now.state
-    assert {one.key: one.data for one in session.documents.list()} == plain.documents
-    assert _texts(session) == [plain.messages[one]["content"] for one in plain.now.view]
-    by_loop = {(one.first, one.last) for one in session.loops()}
+    assert {item.key: item.data for item in session.documents.list()} == plain.documents
+    assert _texts(session) == [plain.messages[item]["content"] for item in plain.now.view]
+    by_loop = {(loop.first, loop.last) for loop in session.loops()}
     assert {first for first, _ in by_loop} <= set(plain.now.view)
 
 
 def _same_at(session: Session, plain: PlainSession, position: int) -> None:
     then = plain.moments[position]
-    assert [one.position for one in session.messages(at=position)] == list(then.view)
+    assert [message.position for message in session.messages(at=position)] == list(then.view)
     assert session.state(at=position).state == then.state
-    assert _texts(session, at=position) == [plain.messages[one]["content"] for one in then.view]
+    assert _texts(session, at=position) == [plain.messages[item]["content"] for item in then.view]
 
 
 def _texts(session: Session, **options: Any) -> list[str]:
     """What a window of everything says, without the lines that make it valid."""
     window = session.context(policy="full", budget=AMPLE, format="turnlog", **options)
-    return [one["content"] for one in window.messages if one["content"] != NOTHING_SAID]
+    return [message["content"] for message in window.messages if message["content"] != NOTHING_SAID]
 
 
 def test_any_operations_in_any_order(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,38 +59,40 @@ def check_whole(items: ItemTable, blobs: BlobStore) -> tuple[Session, list[int]]
     stored = commits.range(SessionKeys(OWNER, "s"), 1, info.head)
     assert stored[-1].header.last == info.head
     shown = list(session.messages(in_view=True))
-    assert (info.messages, info.tokens) == (len(shown), sum(one.tokens for one in shown))
+    assert (info.messages, info.tokens) == (len(shown), sum(item.tokens for item in shown))
     assert session.replay().state == session.state().state
-    assert [one.session_id for one in log.sessions.list() if one.session_id == "s"] == ["s"]
+    assert [item.session_id for item in log.sessions.list() if item.session_id == "s"] == ["s"]
     window = session.context(policy="full", budget=10**6, format="turnlog")
-    assert [one["content"] for one in window.messages] == [one.body["content"] for one in shown]
+    assert [message["content"] for message in window.messages] == [item.body["content"] for item in shown]
     assert not lint(session.context(budget=100_000).messages, format="openai_chat")
-    return session, [one.position for one in shown]
+    return session, [item.position for item in shown]
 
 
 def check_effect(operation: str, answer: Any, session: Session) -> None:
     """What is acknowledged is there."""
-    told = [one.action for one in session.history()]
+    values = [item.action for item in session.history()]
     if operation == "append":
-        assert [one.body for one in session.messages()].count(SAID) == 1
+        assert [message.body for message in session.messages()].count(SAID) == 1
         assert answer.last <= session.info().head
     elif operation == "state":
-        assert told.count("state_change") == 2
+        assert values.count("state_change") == 2
     elif operation == "compress":
-        assert told.count("summary_published") >= (answer.status == "published")
+        assert values.count("summary_published") >= (answer.status == "published")
     elif operation in ("snapshot", "full snapshot"):
         assert session.snapshot(answer.snapshot_id).position == answer.position <= session.info().head
     elif operation in ("restore", "rewind", "end"):
-        assert told.count(operation) == 1
+        assert values.count(operation) == 1
     elif operation == "update":
-        assert told.count("policy_change") == 1
+        assert values.count("policy_change") == 1
     elif operation == "redact":
-        assert told.count("redact") == 1
+        assert values.count("redact") == 1
         assert next(session.messages()).redacted
     elif operation == "fork":
         fork = Session(session._backend, "fork")
         assert (
-            [one.position for one in fork.messages()] == [2, 3] == [one.position for one in fork.messages(in_view=True)]
+            [message.position for message in fork.messages()]
+            == [2, 3]
+            == [message.position for message in fork.messages(in_view=True)]
         )
         assert fork.state().state == {"n": 0}
     else:

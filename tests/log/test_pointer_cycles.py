@@ -72,8 +72,8 @@ def test_forks_of_forks_may_be_many(harness: Harness) -> None:
     session.append({"role": "user", "content": "once"}, {"role": "user", "content": "more"})
     for number in range(1, 12):
         session = session.fork(f"{number}", at=3 if number % 2 else None)
-    assert [one.body["content"] for one in session.messages()] == ["once", "more"]
-    assert [one.body["content"] for one in session.messages(order="desc")] == ["more", "once"]
+    assert [message.body["content"] for message in session.messages()] == ["once", "more"]
+    assert [message.body["content"] for message in session.messages(order="desc")] == ["more", "once"]
 
 
 @pytest.mark.every_engine
@@ -150,9 +150,9 @@ def test_a_list_that_continues_itself_is_corrupt(harness: Harness, circle: list[
         record = Checkpointed(None, dumped, saver.serde.dumps_typed({}), (Value("m", home, list_),), (), None, None)
         documents.put_many({space.checkpoint(home): record.packed()})
     for read in (
-        lambda one: one.get_tuple(config(checkpoint_id=circle[0])),
-        lambda one: list(one.list(config())),
-        lambda one: one.prune(["t"]),
+        lambda item: item.get_tuple(config(checkpoint_id=circle[0])),
+        lambda item: list(item.list(config())),
+        lambda item: item.prune(["t"]),
     ):
         with pytest.raises(CorruptError, match="list"):
             read(TurnlogSaver(harness.log()))

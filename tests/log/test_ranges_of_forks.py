@@ -173,9 +173,9 @@ def test_each_slot_of_a_fork_is_found_when_its_parent_is_erased_meanwhile(
     items, table, of, before = moved
     for wanted in ([first_position(item) for item in before], *([first_position(item)] for item in before)):
         table.is_stale = True
-        found = items.slots(of, wanted)
-        assert sorted(map(first_position, found.values())) == wanted
-        assert not is_tombstone(list(found.values()))
+        slots = items.slots(of, wanted)
+        assert sorted(map(first_position, slots.values())) == wanted
+        assert not is_tombstone(list(slots.values()))
 
 
 def test_commits_of_before_a_fork_end_where_the_fork_was_made(keys: tuple[Harness, SessionKeys]) -> None:

@@ -186,7 +186,7 @@ def test_d4_a_changed_attribute_is_a_typed_error_that_names_the_item(at: int, at
     for read in _readers(session).values():
         with pytest.raises(CorruptError) as caught:
             read()
-        assert caught.value.item in {one["sk"] for one in _commits(items)}
+        assert caught.value.item in {commit["sk"] for commit in _commits(items)}
 
 
 def _damaged(value: Any) -> Any:

@@ -173,13 +173,13 @@ FACTS = st.builds(
 def test_a_card_tells_the_facts_of_its_message_shortened(facts: MessageOutline) -> None:
     card = make_card(facts)
     assert card is not None
-    told = read_card(json.loads(encode_json(card)))
+    outcome = read_card(json.loads(encode_json(card)))
     assert ("k" in card) is (facts.role == "assistant" or facts.compacts)
     preview = HEAD_CHARS // max(1, len(facts.results))
     calls = tuple(replace(call, arguments=shortened(call.arguments, 200)) for call in facts.calls)
     results = tuple(replace(result, text=result.text[:preview]) for result in facts.results)
-    wanted = replace(facts, head=facts.head[:HEAD_CHARS], calls=calls, results=results, ledger=told.ledger)
-    assert told == wanted
+    wanted = replace(facts, head=facts.head[:HEAD_CHARS], calls=calls, results=results, ledger=outcome.ledger)
+    assert outcome == wanted
 
 
 @pytest.mark.parametrize(("count", "has_card"), [(64, True), (65, False)])

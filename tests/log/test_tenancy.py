@@ -134,14 +134,14 @@ def test_t2_a_cursor_is_bound_to_its_caller_and_filter(harness: Any) -> None:
     for wrong in ("x", "", "é", first.next_cursor[:-2], first.next_cursor + "AAAA", "A" * 400):
         with pytest.raises(MalformedError):
             mine.sessions.page(limit=2, cursor=wrong)
-    found, cursor = [], None
+    result, cursor = [], None
     while True:
         page = mine.sessions.page(limit=2, cursor=cursor)
-        found += [session.session_id for session in page.sessions]
+        result += [session.session_id for session in page.sessions]
         cursor = page.next_cursor
         if cursor is None:
             break
-    assert found == ["s4", "s3", "s2", "s1", "s0"]
+    assert result == ["s4", "s3", "s2", "s1", "s0"]
 
 
 def test_t2_a_cursor_of_another_secret_is_refused() -> None:

@@ -46,8 +46,8 @@ def test_v5_a_conversation_goes_on_and_is_erased_under_throttling(harness: Harne
         _tried(harness, lambda: session.append(body, idempotency_key=f"k{at}"), "before")  # noqa: B023 - called at once
         window = _tried(harness, lambda: session.context(budget=4_000), "before")
         assert window.messages[-1]["content"] == body["content"]
-    found = _tried(harness, lambda: [message.body for message in session.messages()], "before")
-    assert found == said
+    result = _tried(harness, lambda: [message.body for message in session.messages()], "before")
+    assert result == said
     assert harness.faults.often_met > 30
     _tried(harness, lambda: session.erase(idempotency_key="erase"), "before")
     harness.faults.clear()

@@ -31,7 +31,7 @@ def items() -> list[Item]:
 def test_what_was_read_before_is_the_same_object(items: list[Item]) -> None:
     known = VerifiedItems()
     first = [known.read(item) for item in items]
-    assert all(one is known.read(dict(item)) for one, item in zip(first, items, strict=True))
+    assert all(entry is known.read(dict(item)) for entry, item in zip(first, items, strict=True))
 
 
 @pytest.mark.parametrize("name", ["l", "t", "n", "ct", "ol", "k", "b", "v"])
@@ -76,8 +76,8 @@ def test_memory_is_bounded_and_the_newest_stay(items: list[Item]) -> None:
     assert known.read(items[1]) is not None and 0 < known.bytes <= 20_000
     known.clear()
     assert known.bytes == 0
-    one = VerifiedItems(max_bytes=0)
-    assert one.read(items[0]).header.first == 1 and one.bytes == 0
+    result = VerifiedItems(max_bytes=0)
+    assert result.read(items[0]).header.first == 1 and result.bytes == 0
 
 
 def test_threads_read_at_once(items: list[Item]) -> None:

@@ -169,12 +169,12 @@ class AgentCore:
     def _ListEvents(
         self, *, actorId: str, sessionId: str, maxResults: int = 20, nextToken: str = "0", **asked: Any
     ) -> Any:
-        found = self.events.get((actorId, sessionId), [])
-        for one in asked.get("filter", {}).get("eventMetadata", []):
-            assert one["operator"] == "EQUALS_TO"
-            name, value = one["left"]["metadataKey"], one["right"]["metadataValue"]
-            found = [event for event in found if event.metadata.get(name) == value]
-        page, following = self._page(found, maxResults, nextToken)
+        result = self.events.get((actorId, sessionId), [])
+        for item in asked.get("filter", {}).get("eventMetadata", []):
+            assert item["operator"] == "EQUALS_TO"
+            name, value = item["left"]["metadataKey"], item["right"]["metadataValue"]
+            result = [event for event in result if event.metadata.get(name) == value]
+        page, following = self._page(result, maxResults, nextToken)
         return {"events": [_shown(event, actorId, sessionId, payload=[]) for event in page], **following}
 
     def _DeleteEvent(self, *, actorId: str, sessionId: str, eventId: str) -> Any:
@@ -186,8 +186,8 @@ class AgentCore:
 
     def _ListSessions(self, *, actorId: str, maxResults: int = 20, nextToken: str = "0") -> Any:
         # One without events is listed for a day.
-        found = [session for actor, session in self.events if actor == actorId]
-        page, following = self._page(found, maxResults, nextToken)
+        result = [session for actor, session in self.events if actor == actorId]
+        page, following = self._page(result, maxResults, nextToken)
         sessions = [{"sessionId": session, "actorId": actorId, "createdAt": 1.0} for session in page]
         return {"sessionSummaries": sessions, **following}
 
@@ -203,19 +203,19 @@ class AgentCore:
         def score(record: dict[str, Any]) -> float:
             return len(words & set(re.findall(r"\w+", record["content"]["text"].lower()))) / 10
 
-        found = [{**record, "score": score(record)} for record in self._below(namespacePath)]
-        found.sort(key=lambda record: -record["score"])
-        page, following = self._page(found[: searchCriteria["topK"]], maxResults, nextToken)
+        values = [{**record, "score": score(record)} for record in self._below(namespacePath)]
+        values.sort(key=lambda record: -record["score"])
+        page, following = self._page(values[: searchCriteria["topK"]], maxResults, nextToken)
         return {"memoryRecordSummaries": page, **following}
 
     def _BatchDeleteMemoryRecords(self, *, records: list[dict[str, Any]]) -> Any:
         done, failed = list[Any](), list[Any]()
-        for one in records:
-            name = one["memoryRecordId"]
-            found = self.records.get(name)
-            if found is None:
+        for record in records:
+            name = record["memoryRecordId"]
+            value = self.records.get(name)
+            if value is None:
                 failed.append({"memoryRecordId": name, "status": "FAILED", "errorCode": 404})
-            elif name in self.kept or one["namespace"] not in found["namespaces"]:
+            elif name in self.kept or record["namespace"] not in value["namespaces"]:
                 failed.append({"memoryRecordId": name, "status": "FAILED", "errorCode": 500})
             else:
                 del self.records[name]
@@ -223,7 +223,9 @@ class AgentCore:
         return {"successfulRecords": done, "failedRecords": failed}
 
     def _below(self, path: str) -> Iterator[dict[str, Any]]:
-        return (one for one in self.records.values() if any(name.startswith(path) for name in one["namespaces"]))
+        return (
+            record for record in self.records.values() if any(name.startswith(path) for name in record["namespaces"])
+        )
 
     def _page(self, found: list[Any], most: int, token: str) -> tuple[list[Any], dict[str, str]]:
         start, size = int(token), min(most, self.page_items)
@@ -247,9 +249,9 @@ def _understood(method: str, target: str, body: bytes) -> tuple[str, dict[str, A
     """The operation and its input, checked against the service's own description."""
     path = urlsplit(target).path
     for wanted, pattern, name in _routes():
-        found = pattern.fullmatch(path)
-        if wanted == method and found:
-            asked = {key: unquote(value) for key, value in found.groupdict().items()}
+        match = pattern.fullmatch(path)
+        if wanted == method and match:
+            asked = {key: unquote(value) for key, value in match.groupdict().items()}
             asked |= json.loads(body) if body else {}
             shape = service().operation_model(name).input_shape
             _check(shape, asked)

@@ -88,9 +88,9 @@ def test_what_is_kept_of_a_part(memory: AgentCoreMemoryEngine, service: AgentCor
     ]
     assert event.time == pytest.approx(1_763_683_200.006)
     service.settle()
-    (found,) = every(memory, ADA)
-    assert (found.session_id, found.position, found.text) == ("-s1", None, "I like tea.")
-    assert found.created_ms == 1_763_683_200_006
+    (result,) = every(memory, ADA)
+    assert (result.session_id, result.position, result.text) == ("-s1", None, "I like tea.")
+    assert result.created_ms == 1_763_683_200_006
 
 
 @pytest.mark.parametrize(("named", "second"), [({"timestamp": 60}, 60), ({"timestamp": None}, 30), ({}, 30)])
@@ -120,7 +120,7 @@ def test_owners_never_share_an_actor() -> None:
     assert len(set(ids)) == len(ids)
     assert max(map(len, ids)) <= 255
     paths = [Namespaces(TEMPLATE).of_person(Owner.of(tenant, user)) for tenant in names for user in names]
-    assert not [(one, other) for one in paths for other in paths if one is not other and one.startswith(other)]
+    assert not [(path, other) for path in paths for other in paths if path is not other and path.startswith(other)]
 
 
 def test_a_long_part_is_several_events_within_the_limits(memory: AgentCoreMemoryEngine, service: AgentCore) -> None:
@@ -132,9 +132,9 @@ def test_a_long_part_is_several_events_within_the_limits(memory: AgentCoreMemory
     part = dataclasses.replace(part_of(ADA, "s1", []), read_messages=lambda: said)
     memory.remember(part)
     (events,) = service.events.values()
-    sizes = [sum(len(one["conversational"]["content"]["text"]) for one in event.payload) for event in events]
+    sizes = [sum(len(item["conversational"]["content"]["text"]) for item in event.payload) for event in events]
     assert max(sizes) <= 100_000 and max(len(event.payload) for event in events) == 100
-    whole = "".join(one["conversational"]["content"]["text"] for event in events for one in event.payload)
+    whole = "".join(item["conversational"]["content"]["text"] for event in events for item in event.payload)
     assert whole == "".join(texts)
     before = len(events)
     service.remembers_tokens = False
@@ -177,7 +177,7 @@ def test_each_part_of_a_session_is_kept_whatever_is_kept_of_another(
         said = [SpokenMessage(1, "user", f"the {part} part", 1_000)]
         memory.remember(dataclasses.replace(part_of(ADA, "s1", []), id=part, read_messages=lambda said=said: said))
     (events,) = service.events.values()
-    texts = [one["conversational"]["content"]["text"] for event in events for one in event.payload]
+    texts = [item["conversational"]["content"]["text"] for event in events for item in event.payload]
     assert texts == ["the first part", "the second part"]
 
 
@@ -195,7 +195,7 @@ def test_a_message_that_is_redacted_between_two_tries_takes_no_other_with_it(
         memory.remember(part)
     memory.remember(dataclasses.replace(part, read_messages=lambda: said[:50] + said[51:]))
     service.settle()
-    assert sorted(one.text for one in every(memory, ADA)) == sorted(one.text for one in said)
+    assert sorted(item.text for item in every(memory, ADA)) == sorted(item.text for item in said)
 
 
 def test_a_question_is_cut_to_what_the_service_takes(memory: AgentCoreMemoryEngine, service: AgentCore) -> None:
@@ -280,7 +280,7 @@ def failing(service: AgentCore, kind: type[TurnlogError], refused: RefusedError)
         raise refused
 
     service.before = fails
-    found, engine = list[TurnlogError](), engine_at(service.url)
+    result, engine = list[TurnlogError](), engine_at(service.url)
     for use in USES.values():
         with pytest.raises(kind) as raised:
             use(engine)
@@ -290,8 +290,8 @@ def failing(service: AgentCore, kind: type[TurnlogError], refused: RefusedError)
             assert CANARY not in repr(error) + str(error)
             assert error.__suppress_context__ or error.__context__ is None
             error = error.__cause__
-        found.append(raised.value)
-    return found
+        result.append(raised.value)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -409,11 +409,11 @@ def test_a_template_that_is_none(template: str) -> None:
     [TEMPLATE, "/{actorId}/{sessionId}/", "/t/{actorId}/a{sessionId}/", "/a/b/{actorId}/of/{sessionId}/facts/"],
 )
 def test_a_template_that_is_one(template: str) -> None:
-    found = Namespaces(template)
+    result = Namespaces(template)
     path = template.replace("{actorId}", actor_id(ADA)).replace("{sessionId}", "s-my_session")
-    assert path.startswith(found.of_session(ADA, "my_session"))
-    assert found.session_in([path]) == "my_session"
-    assert found.session_in(["/elsewhere/"]) is None
+    assert path.startswith(result.of_session(ADA, "my_session"))
+    assert result.session_in([path]) == "my_session"
+    assert result.session_in(["/elsewhere/"]) is None
 
 
 @pytest.mark.parametrize("memory_id", ["", "short", "has space-Ab12Cd34Ef", "x-Ab12Cd34Ef/../y"])

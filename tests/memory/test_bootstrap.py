@@ -129,10 +129,11 @@ def test_what_is_said_in_it_is_as_in_any_other(harness: Harness) -> None:
     for role in ("system", "user"):
         session = harness.log().sessions.create(strict=True, bootstrap=True)
         plain = harness.log().sessions.create(strict=True)
-        for one in (session, plain):
-            assert one.append({"role": role, "content": "Good morning"}).warnings == []
+        for value in (session, plain):
+            assert value.append({"role": role, "content": "Good morning"}).warnings == []
             assert (
-                one.append({"role": "user" if role == "system" else "assistant", "content": "And you?"}).warnings == []
+                value.append({"role": "user" if role == "system" else "assistant", "content": "And you?"}).warnings
+                == []
             )
         assert [loop.loop for loop in session.loops()] == [loop.loop for loop in plain.loops()] == [1]
         assert session.search("tea coffee").results == []
@@ -191,10 +192,10 @@ def test_the_best_that_have_room_are_told_and_each_once(harness: Harness) -> Non
     blank = Memory("m5", " \n\x00 ", NOON)
     knowing(harness, long, TEA, again, blank, CITY)
     session = harness.log().sessions.create("s", bootstrap={"max_tokens": 100})
-    found = session.info().bootstrap
-    assert found is not None
-    assert (found.status, found.memories, found.left_out) == ("ok", 2, 1)
-    assert found.tokens <= 100
+    result = session.info().bootstrap
+    assert result is not None
+    assert (result.status, result.memories, result.left_out) == ("ok", 2, 1)
+    assert result.tokens <= 100
     (message,) = session.messages()
     assert "tea" in message.body["content"] and "Lisbon" in message.body["content"]
     assert message.body["content"].count("tea") == 1
@@ -204,9 +205,9 @@ def test_the_best_that_have_room_are_told_and_each_once(harness: Harness) -> Non
 def test_none_that_has_room(harness: Harness) -> None:
     knowing(harness, Memory("m3", "long " * 190, NOON))
     session = harness.log().sessions.create("s", bootstrap={"max_tokens": 50})
-    found = session.info().bootstrap
-    assert found is not None and (found.status, found.memories, found.left_out) == ("empty", 0, 1)
-    assert (found.tokens, found.position) == (0, None), "there is no message"
+    result = session.info().bootstrap
+    assert result is not None and (result.status, result.memories, result.left_out) == ("empty", 0, 1)
+    assert (result.tokens, result.position) == (0, None), "there is no message"
     assert list(session.messages()) == []
 
 
@@ -228,13 +229,13 @@ def test_an_engine_that_says_nothing_stops_no_session(
 ) -> None:
     knowing(harness).says = says
     session = harness.log().sessions.create("s", bootstrap=True)
-    found = session.info().bootstrap
-    assert found is not None
-    assert (found.status, found.reason, found.memories, found.position) == (status, reason, 0, None)
+    result = session.info().bootstrap
+    assert result is not None
+    assert (result.status, result.reason, result.memories, result.position) == (status, reason, 0, None)
     assert session.info().head == 1
     session.append(ASK)
     assert len(session.context().messages) == 1
-    assert CANARY not in str(found)
+    assert CANARY not in str(result)
 
 
 @on_sqlite
@@ -248,8 +249,8 @@ def test_an_engine_that_never_answers_stops_no_session(harness: Harness) -> None
     knowing(harness).says = never
     try:
         session = harness.log().sessions.create("s", bootstrap={"timeout_seconds": 0.01})
-        found = session.info().bootstrap
-        assert found is not None and (found.status, found.reason) == ("timed_out", "memory_timeout")
+        result = session.info().bootstrap
+        assert result is not None and (result.status, result.reason) == ("timed_out", "memory_timeout")
     finally:
         over.set()
     session.append(ASK)
@@ -259,13 +260,13 @@ def test_an_engine_that_never_answers_stops_no_session(harness: Harness) -> None
 @on_sqlite
 def test_off_and_wrong_settings(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness.app, "settings", Settings(memory="none"))
-    found = harness.log().sessions.create("s", bootstrap=True).info().bootstrap
-    assert found is not None and (found.status, found.engine) == ("off", None)
+    result = harness.log().sessions.create("s", bootstrap=True).info().bootstrap
+    assert result is not None and (result.status, result.engine) == ("off", None)
     harness.app.__dict__.pop("memory")
     wrong = Settings(memory="agentcore", memory_id="not an id")
     monkeypatch.setattr(harness.app, "settings", wrong)
-    found = harness.log().sessions.create("t", bootstrap=True).info().bootstrap
-    assert found is not None and (found.status, found.reason) == ("unavailable", "invalid_settings")
+    result = harness.log().sessions.create("t", bootstrap=True).info().bootstrap
+    assert result is not None and (result.status, result.reason) == ("unavailable", "invalid_settings")
 
 
 @on_sqlite
@@ -370,9 +371,9 @@ def test_d1_a_crash_at_every_call_then_the_same_call_again_has_one_effect(
         session = log.sessions.create("s", **options)
         memory.says = was
         (message,) = session.messages()
-        found = session.info().bootstrap
-        assert found is not None and found.status == "ok"
-        assert found.memories == message.body["content"].count("\n- ")
+        result = session.info().bootstrap
+        assert result is not None and result.status == "ok"
+        assert result.memories == message.body["content"].count("\n- ")
         assert session.info().head == 2
         assert log.sessions.create("s", **options).info() == session.info()
         assert session.state().state == {"a": 1}
@@ -446,11 +447,11 @@ def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for one in value.values():
-            yield from _strings(one)
+        for item in value.values():
+            yield from _strings(item)
     elif isinstance(value, list):
-        for one in value:
-            yield from _strings(one)
+        for item in value:
+            yield from _strings(item)
 
 
 # ------------------------------------------------------------ it stays
@@ -460,7 +461,7 @@ def _strings(value: Any) -> Iterator[str]:
 def test_it_is_first_in_every_window_of_every_policy_and_format(harness: Harness) -> None:
     knowing(harness, TEA, CITY)
     session = harness.log().sessions.create("s", system="Be brief.", bootstrap=True)
-    (told,) = session.messages()
+    (result,) = session.messages()
     wanted = [("default", 0), *((policy, 0) for policy in PRESETS), ("default", 1_100), ("run_loops", 1_100)]
     for at in range(8):
         session.append(*turn(at))
@@ -472,12 +473,12 @@ def test_it_is_first_in_every_window_of_every_policy_and_format(harness: Harness
             for format in FORMATS:
                 window = session.context(policy=policy, format=format, budget=budget or None, answer_open_calls=True)
                 assert lint(window.messages, format=format) == []
-                strings = list(_strings([one for one in window.messages if one.get("role") != "system"]))
+                strings = list(_strings([message for message in window.messages if message.get("role") != "system"]))
                 first = next(text for text in strings if text not in ("user", "message", "input_text"))
-                assert first.startswith(told.body["content"]), (policy, format, at)
+                assert first.startswith(result.body["content"]), (policy, format, at)
                 assert sum(text.count(CANARY) for text in strings) == 1
                 parts = [part for part in window.manifest.parts if part.kind == "message" and part.first == 2]
-                assert [(part.level, part.reason, part.tokens >= told.tokens) for part in parts] == [
+                assert [(part.level, part.reason, part.tokens >= result.tokens) for part in parts] == [
                     ("whole", "memory", True)
                 ]
 
@@ -513,25 +514,25 @@ BACK: dict[str, Back] = {
 def test_it_survives_every_way_back(harness: Harness, way: str) -> None:
     knowing(harness, TEA)
     session = harness.log().sessions.create("s", bootstrap=True)
-    (told,) = session.messages()
+    (value,) = session.messages()
     session.append(*turn(0))
     session.create_snapshot("ref")
     session.create_snapshot("full", kind="full")
     session.append(*turn(1))
     BACK[way](session)
     harness.log().run_jobs()
-    one = harness.log().sessions.get("copy") if harness.log().sessions.exists("copy") else session
-    assert next(iter(one.messages())).position == 2
-    assert CANARY in str(one.context().messages)
-    info, window = one.info(), one.context(policy="full")
+    result = harness.log().sessions.get("copy") if harness.log().sessions.exists("copy") else session
+    assert next(iter(result.messages())).position == 2
+    assert CANARY in str(result.context().messages)
+    info, window = result.info(), result.context(policy="full")
     positions = {part.first for part in window.manifest.parts if part.kind == "message"}
     assert info.messages == len(positions)
-    assert info.tokens == sum(message.tokens for message in one.messages() if message.position in positions)
-    assert one.append(*turn(2)).warnings == []
-    window = one.context(format="anthropic")
+    assert info.tokens == sum(message.tokens for message in result.messages() if message.position in positions)
+    assert result.append(*turn(2)).warnings == []
+    window = result.context(format="anthropic")
     assert lint(window.messages, format="anthropic") == []
     assert str(window.messages).count(CANARY) == 1
-    assert any(text.startswith(told.body["content"]) for text in _strings(window.messages))
+    assert any(text.startswith(value.body["content"]) for text in _strings(window.messages))
 
 
 @on_sqlite
@@ -596,9 +597,9 @@ def test_a_reset_asks_anew_and_once(harness: Harness) -> None:
     assert len(memory.asked) == 2
     memory.says = UnavailableError("away")
     third = fresh.reset()
-    found = third.info().bootstrap
-    assert found is not None and found.status == "unavailable"
-    assert (found.tokens, found.position) == (0, None)
+    result = third.info().bootstrap
+    assert result is not None and result.status == "unavailable"
+    assert (result.tokens, result.position) == (0, None)
     assert list(third.messages()) == []
     memory.says = [TEA]
     assert CANARY in str(list(third.reset().messages())), "what was asked for is asked for still"
@@ -662,8 +663,8 @@ def test_asking_leaves_no_connection_behind(tmp_path: Path) -> None:
         database: Any = log._backend._app.engine.items._database  # type: ignore[attr-defined]
         log.sessions.create("s", bootstrap={"timeout_seconds": 20})
         for at in range(5):
-            found = log.sessions.create(f"s{at}", bootstrap={"timeout_seconds": 20}).info().bootstrap
-            assert found is not None and found.status == "empty"
+            result = log.sessions.create(f"s{at}", bootstrap={"timeout_seconds": 20}).info().bootstrap
+            assert result is not None and result.status == "empty"
         for thread in threading.enumerate():
             if thread.name == "turnlog-memory":
                 thread.join(20)
@@ -677,19 +678,19 @@ def test_it_comes_back_with_an_expired_session_and_with_an_import(harness: Harne
     log = harness.log()
     session = log.sessions.create("s", ttl_days=1, system="x" * 40_000, bootstrap={"max_tokens": 20_000})
     session.append(*turn(0))
-    (told, *_), window = session.messages(), session.context()
+    (result, *_), window = session.messages(), session.context()
     session.create_snapshot("whole", kind="full")
     log.run_jobs()
     session.export(tmp_path / "s.zip")
     (made,) = harness.log(user="bob").sessions.import_(tmp_path / "s.zip")
     assert made.status == "imported"
     copy = harness.log(user="bob").sessions.get("s")
-    assert next(iter(copy.messages())) == told
+    assert next(iter(copy.messages())) == result
     assert (copy.info().bootstrap, copy.context().messages) == (session.info().bootstrap, window.messages)
     harness.clock.advance(2 * 86_400)
     erased(harness)
     back(harness, session, "whole")
-    assert next(iter(session.messages())) == told
+    assert next(iter(session.messages())) == result
     assert session.context().messages == window.messages
 
 

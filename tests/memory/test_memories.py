@@ -32,19 +32,19 @@ def part(session_id: str, number: int = 1) -> Offloaded:
 
 
 def texts(memories: Memories) -> list[str]:
-    return [one.text for one in memories.read(ADA)]
+    return [item.text for item in memories.read(ADA)]
 
 
 def test_said_again_is_confirmed_and_said_otherwise_replaces() -> None:
-    told = [
+    outcome = [
         SessionFact(fact("I live in Lisbon", "home", time_ms=1), "s1"),
         SessionFact(fact("i live in  LISBON!", "home", time_ms=2), "s2"),
         SessionFact(fact("I live in Porto", "home", time_ms=3), "s3"),
         SessionFact(fact("I have a dog", time_ms=4), "s3"),
     ]
-    for order in itertools.permutations(told):
-        found = memories_of(order, normal)
-        assert [(one.text, one.session_id, one.confirmations, one.replaced_by) for one in found] == [
+    for order in itertools.permutations(outcome):
+        result = memories_of(order, normal)
+        assert [(item.text, item.session_id, item.confirmations, item.replaced_by) for item in result] == [
             ("I have a dog", "s3", 1, None),
             ("I live in Porto", "s3", 1, None),
             ("i live in  LISBON!", "s2", 2, "i live in porto"),
@@ -52,29 +52,29 @@ def test_said_again_is_confirmed_and_said_otherwise_replaces() -> None:
 
 
 def test_said_again_after_something_else_it_is_in_force_again() -> None:
-    told = [SessionFact(fact(f"I live in {city}", "home", time_ms=at), f"s{at}") for at, city in enumerate("ABA")]
-    assert [(one.text, one.replaced_by) for one in memories_of(told, normal)] == [
+    values = [SessionFact(fact(f"I live in {city}", "home", time_ms=at), f"s{at}") for at, city in enumerate("ABA")]
+    assert [(item.text, item.replaced_by) for item in memories_of(values, normal)] == [
         ("I live in A", None),
         ("I live in B", "i live in a"),
     ]
 
 
 def test_the_same_message_twice_confirms_nothing() -> None:
-    told = [SessionFact(fact("I have a dog"), "s1")] * 3
-    assert [one.confirmations for one in memories_of(told, normal)] == [1]
+    result = [SessionFact(fact("I have a dog"), "s1")] * 3
+    assert [item.confirmations for item in memories_of(result, normal)] == [1]
 
 
 def test_what_goes_first_is_what_was_replaced_then_the_least_confirmed_then_the_oldest() -> None:
-    told = [
+    outcome = [
         SessionFact(fact("old home", "home", time_ms=9), "s1"),
         SessionFact(fact("new home", "home", time_ms=10), "s1"),
         SessionFact(fact("twice", time_ms=1), "s1"),
         SessionFact(fact("twice", time_ms=2), "s2"),
         SessionFact(fact("once", time_ms=3), "s1"),
     ]
-    found = memories_of(told, normal)
-    assert [one.text for one in least_worth(found, 4)] == ["old home", "once", "new home", "twice"]
-    assert least_worth(found, -3) == []
+    result = memories_of(outcome, normal)
+    assert [item.text for item in least_worth(result, 4)] == ["old home", "once", "new home", "twice"]
+    assert least_worth(result, -3) == []
 
 
 def test_a_person_has_at_most_so_many_facts_and_the_newest_stay(harness: Harness) -> None:
@@ -82,9 +82,9 @@ def test_a_person_has_at_most_so_many_facts_and_the_newest_stay(harness: Harness
     for number in range(0, MAX_FACTS + 150, 50):
         facts = [fact(f"I have {number + at} cats", time_ms=number + at) for at in range(50)]
         assert memories.add(part(f"s{number}"), facts) == 50
-    found = texts(memories)
-    assert len(found) == MAX_FACTS
-    assert found[0] == f"I have {MAX_FACTS + 149} cats" and found[-1] == "I have 150 cats"
+    result = texts(memories)
+    assert len(result) == MAX_FACTS
+    assert result[0] == f"I have {MAX_FACTS + 149} cats" and result[-1] == "I have 150 cats"
     assert memories.add(part("s0"), [fact("I have 0 cats")]) == 0, "nor is what went made again"
 
 
@@ -105,7 +105,7 @@ def test_pages_are_stable_while_others_are_added_and_forgotten(harness: Harness)
     seen, cursor = list[str](), None
     while True:
         page = log.memory_page(limit=4, cursor=cursor)
-        seen += [one.text for one in page.memories]
+        seen += [memory.text for memory in page.memories]
         memories.add(part(f"new{len(seen)}"), [fact(f"later {len(seen)}", time_ms=10_000)])
         log.forget(page.memories[0].memory_id)
         cursor = page.next_cursor
@@ -128,12 +128,12 @@ def test_t2_a_cursor_is_bound_to_its_caller(harness: Harness) -> None:
 def test_t1_nobody_sees_or_forgets_another_s(harness: Harness) -> None:
     mine, other = harness.log(), harness.log(user="bob")
     Memories(harness.app.engine.items).add(part("s"), [fact("I have a dog")])
-    (one,) = mine.memory()
+    (result,) = mine.memory()
     assert list(other.memory()) == []
-    assert other.forget(one.memory_id) == mine.forget("unknown").model_copy(update={"memory_id": one.memory_id})
-    assert list(mine.memory()) == [one]
+    assert other.forget(result.memory_id) == mine.forget("unknown").model_copy(update={"memory_id": result.memory_id})
+    assert list(mine.memory()) == [result]
     assert list(harness.log(tenant="umbrella").memory()) == []
-    mine.forget(one.memory_id)
+    mine.forget(result.memory_id)
     assert list(mine.memory()) == []
 
 
@@ -172,13 +172,13 @@ def test_d2_every_order_of_keeping_forgetting_and_erasing() -> None:
 
     def forgetting(items: ItemTable, _: BlobStore) -> Any:
         memories = Memories(items)
-        return memories.forget(ADA, [one.id for one in memories.read(ADA) if one.text == "I have a dog"])
+        return memories.forget(ADA, [item.id for item in memories.read(ADA) if item.text == "I have a dog"])
 
     def erasing(items: ItemTable, _: BlobStore) -> Any:
         return Memories(items).erase_message(ADA, "s", 4)
 
     def check(run: ScheduleRun, items: ItemTable, _: BlobStore) -> None:
-        assert not [one for one in run.results if isinstance(one, BaseException)], run.results
+        assert not [result for result in run.results if isinstance(result, BaseException)], run.results
         assert texts(Memories(items)) == ["I have a bird"]
 
     assert explore([keeping, forgetting, erasing], make, check, max_preemptions=2, only_conflicts=True) > 2

@@ -59,7 +59,9 @@ def test_e1_a_session_is_erased_from_memory_and_its_copies(harness: Harness) -> 
     job = session.erase()
     assert known(harness.log()) == ["I prefer green tea over coffee"], "from the moment it returns"
     begun = harness.log().sessions.create("new", bootstrap=True)
-    assert [CANARY in json.dumps(one.body) for one in begun.messages()] == [False], "nor does a session begin with it"
+    assert [CANARY in json.dumps(message.body) for message in begun.messages()] == [False], (
+        "nor does a session begin with it"
+    )
     done = worked(harness, job)
     assert (done.status, (done.result or {})["memories"]) == ("done", 1)
     assert everywhere(harness) == []
@@ -71,11 +73,11 @@ def test_e1_a_session_is_erased_from_memory_and_its_copies(harness: Harness) -> 
 @SQLITE
 def test_e1_what_another_session_says_too_stays_known(harness: Harness) -> None:
     first, second = handed_over(harness), handed_over(harness, "t")
-    (one,) = harness.log().memory()
-    assert one.confirmations == 2
+    (result,) = harness.log().memory()
+    assert result.confirmations == 2
     worked(harness, first.erase())
-    (one,) = harness.log().memory()
-    assert (one.session_id, one.confirmations) == ("t", 1)
+    (result,) = harness.log().memory()
+    assert (result.session_id, result.confirmations) == ("t", 1)
     worked(harness, second.erase())
     assert everywhere(harness) == []
 
@@ -120,8 +122,8 @@ def test_e3_an_engine_that_fails_keeps_the_erasing_open(harness: Harness) -> Non
         recorder.__class__, job = Failing, ask()
         for _ in range(3):
             assert deliver(harness, message_of(job)) == {"m0"}
-            told = log.job(job.job_id)
-            assert (told.status, told.error.code if told.error else "") == ("queued", "unavailable")
+            result = log.job(job.job_id)
+            assert (result.status, result.error.code if result.error else "") == ("queued", "unavailable")
             harness.clock.advance(SECOND_PASS_SECONDS)
         recorder.__class__ = Recorder  # type: ignore[assignment]
         assert worked(harness, job).status == "done"
@@ -133,8 +135,8 @@ def test_e5_a_redacted_message_is_in_no_memory_and_no_copy(harness: Harness) -> 
     session.append(TEA, HOME, ANSWER)
     child = session.fork("child")
     child.append(CITY)
-    for one in (session, child):
-        one.end()
+    for value in (session, child):
+        value.end()
     while log.run_jobs():
         pass
     assert len(everywhere(harness)) >= 4
@@ -193,8 +195,8 @@ def _erased(items: ItemTable, blobs: BlobStore) -> None:
 
 
 def nothing_is_left(items: ItemTable, blobs: BlobStore) -> None:
-    found = [item for item in sqlite_items(items) if not str(item["sk"]).startswith("J#")]
-    assert places_of(CANARY, found, local_blobs(blobs)) == []
+    result = [item for item in sqlite_items(items) if not str(item["sk"]).startswith("J#")]
+    assert places_of(CANARY, result, local_blobs(blobs)) == []
     assert not [name for name in local_blobs(blobs) if "/offload/" in name]
     holds_nothing(items, blobs)
 

@@ -90,5 +90,5 @@ def test_without_memory_sessions_are_as_before(monkeypatch: pytest.MonkeyPatch) 
         session.end()
         log.run_jobs()
         assert list(log.jobs()) == []
-        found = session.info().bootstrap
-        assert found is not None and found.status == "off"
+        result = session.info().bootstrap
+        assert result is not None and result.status == "off"

@@ -65,7 +65,7 @@ def test_ended_it_is_copied_whole_and_known(harness: Harness) -> None:
     result = job.result or {}
     assert (result["status"], result["reason"], result["engine"]) == ("offloaded", "ended", "embedded")
     assert (result["first"], result["last"], result["messages"], result["memories"]) == (1, ended.head, 4, 2)
-    assert [(one.text, one.session_id, one.position, one.replaced_by) for one in log.memory()] == [
+    assert [(item.text, item.session_id, item.position, item.replaced_by) for item in log.memory()] == [
         ("I live in Lisbon", "s", 4, None),
         ("I prefer green tea over coffee", "s", 2, None),
     ]
@@ -98,7 +98,7 @@ def test_an_engine_is_told_what_was_said_and_when(harness: Harness, recorder: Re
     ((part, said),) = recorder.parts
     assert (part.session_id, part.owner.user_id, part.first, part.last) == ("s", "ada", 1, ended.head)
     assert (part.reason, part.ended_ms) == ("ended", harness.app.log.commits.tail(_keys()).header.time_ms)
-    assert [(one.position, one.role, one.text[:30]) for one in said] == [
+    assert [(item.position, item.role, item.text[:30]) for item in said] == [
         (2, "user", "I live in Lisbon."),
         (3, "assistant", 'look {"path": "/etc"}'),
         (4, "tool", "found it"),
@@ -198,7 +198,7 @@ def test_a_fork_hands_over_what_is_its_own(harness: Harness, recorder: Recorder)
     parent.append(DOG, ANSWER)
     parent.end()
     log.run_jobs()
-    assert {part.session_id: [one.text for one in said] for part, said in recorder.parts} == {
+    assert {part.session_id: [item.text for item in said] for part, said in recorder.parts} == {
         "child": ["I live in Lisbon.", "Noted."],
         "s": ["I prefer green tea over coffee.", "Noted.", "My dog is called Rufus.", "Noted."],
     }
@@ -439,7 +439,7 @@ def test_d1_a_fault_at_every_call_of_an_end_and_its_offload(harness: Harness, wh
             assert (known(log), copy_of(harness, user=user)) == ([], []), "it ended before its end"
             continue
         assert known(log) == list(reversed(TEXTS)) or sorted(known(log)) == sorted(TEXTS)
-        assert [one.confirmations for one in log.memory()] == [1, 1]
+        assert [item.confirmations for item in log.memory()] == [1, 1]
         assert [line["position"] for line in copy_of(harness, user=user)] == [2, 3, 4]
         assert {job.status for job in offloads(log)} == {"done"}
     assert tried == len(wanted) - 1 >= FEWEST
@@ -487,7 +487,7 @@ def test_d2_every_order_of_two_sessions_of_a_person_loses_no_fact() -> None:
 def test_d2_every_order_of_two_workers_with_one_job_tells_it_once() -> None:
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         assert not [result for result in run.results if isinstance(result, BaseException)], run.results
-        assert [(one.text, one.confirmations) for one in reader(items, blobs).memory()] == [(TEXTS[1], 1)]
+        assert [(item.text, item.confirmations) for item in reader(items, blobs).memory()] == [(TEXTS[1], 1)]
 
     operations = [offloading("s", 1000), offloading("s", 2000)]
     assert explore(operations, fresh(ended), check, max_preemptions=PREEMPTIONS, only_conflicts=True) > 6
@@ -497,7 +497,7 @@ def test_d2_every_order_of_two_workers_with_one_job_tells_it_once() -> None:
 def test_d1_a_worker_that_crashes_anywhere_leaves_the_rest_to_the_next(after: bool) -> None:
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         offloading("s", 9000)(items, blobs)
-        assert [(one.text, one.confirmations) for one in reader(items, blobs).memory()] == [(TEXTS[1], 1)]
+        assert [(item.text, item.confirmations) for item in reader(items, blobs).memory()] == [(TEXTS[1], 1)]
 
     for at in range(1, 25, 3):
         explore([offloading("s", 1000)], fresh(ended), check, crash=Crash(0, at, after))
@@ -533,7 +533,9 @@ def test_v2_contents_are_not_in_the_queue_nor_in_logs_nor_in_receipts(
     deliver(harness, body)
     assert known(log) == ["I live in Canaryville"]
     assert "Canary" not in body + offloads(log)[0].model_dump_json()
-    assert "Canary" not in "".join(one.getMessage() for one in caplog.records if one.name.startswith("turnlog"))
+    assert "Canary" not in "".join(
+        record.getMessage() for record in caplog.records if record.name.startswith("turnlog")
+    )
 
 
 @SQLITE
@@ -543,9 +545,9 @@ def test_real_conversations_are_handed_over_whole(harness: Harness, real_data: M
         warnings.simplefilter("ignore", ResourceWarning)  # the loader leaves its files to the garbage collector
         wanted = list(real_data.iter_sessions(str(DATA / "dev" / "memorybank")))[:4]
         gc.collect()
-    for at, one in enumerate(wanted):
+    for at, item in enumerate(wanted):
         session = log.sessions.create(f"s{at}")
-        said = [{"role": m["role"], "content": m["content"]} for m in one["messages"]]
+        said = [{"role": m["role"], "content": m["content"]} for m in item["messages"]]
         for start in range(0, len(said), 25):
             session.append(*said[start : start + 25])
         session.end()
@@ -553,4 +555,4 @@ def test_real_conversations_are_handed_over_whole(harness: Harness, real_data: M
             pass
         assert [line["body"] for line in copy_of(harness, f"s{at}")] == said
     assert "我叫张曼婷" in known(log)
-    assert all(one.session_id and one.position for one in log.memory())
+    assert all(item.session_id and item.position for item in log.memory())

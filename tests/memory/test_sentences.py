@@ -78,7 +78,7 @@ NOT_SAID = (
 
 @pytest.mark.parametrize("text", SAID)
 def test_what_is_said_of_oneself_is_kept_verbatim(text: str) -> None:
-    assert [(one.kind, one.text, one.subject) for one in facts(text)] == SAID[text]
+    assert [(fact.kind, fact.text, fact.subject) for fact in facts(text)] == SAID[text]
 
 
 @pytest.mark.parametrize("text", NOT_SAID)
@@ -121,13 +121,13 @@ def test_an_identifier_that_the_person_gave_and_a_tool_took_is_kept() -> None:
         .facts([SpokenMessage(2, "user", "Sure, it's mia_li_3668", 1), SpokenMessage(3, "assistant", CALL, 2)])
         .facts
     )
-    assert [(one.text, one.subject, one.position) for one in made] == [("user id: mia_li_3668", "my user id", 2)]
+    assert [(item.text, item.subject, item.position) for item in made] == [("user id: mia_li_3668", "my user id", 2)]
     made = (
         SentenceFacts()
         .facts([SpokenMessage(2, "user", "My user ID is mia_li_3668.", 1), SpokenMessage(3, "assistant", CALL, 2)])
         .facts
     )
-    assert [one.text for one in made] == ["My user ID is mia_li_3668"], "once is enough"
+    assert [item.text for item in made] == ["My user ID is mia_li_3668"], "once is enough"
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_a_request_that_was_overheard_is_of_no_use(
     answer = connection.getresponse()
     assert answer.status == 401
     connection.close()
-    assert [one.text for one in every(memory, ADA)] == ["I like tea."]
+    assert [item.text for item in every(memory, ADA)] == ["I like tea."]
 
 
 def test_an_old_request_is_of_no_use(memory: WebhookMemoryEngine, server: WebhookServer, clock: FixedClock) -> None:
@@ -128,7 +128,7 @@ def test_a_long_part_is_sent_in_several_requests_each_with_a_key_of_its_own(
     )
     assert memory.remember(part) == 450
     keys = [headers["Idempotency-Key"] for headers, _ in server.asked]
-    positions = [one["position"] for _, body in server.asked for one in json.loads(body)["messages"]]
+    positions = [message["position"] for _, body in server.asked for message in json.loads(body)["messages"]]
     assert positions == list(range(1, 451))
     assert max(len(json.loads(body)["messages"]) for _, body in server.asked) <= 200
     assert len(keys) == len(set(keys)) >= 4
@@ -155,7 +155,7 @@ def test_a_part_that_was_sent_in_part_is_one_memory_when_it_comes_again(
     memory.remember(dataclasses.replace(part, read_messages=lambda: said[:100] + said[101:]))
     listed = every(memory, ADA)
     assert len(listed) == 450
-    assert all(one.confirmations == 1 for one in listed)
+    assert all(item.confirmations == 1 for item in listed)
 
 
 def test_a_memory_of_two_sessions_outlives_one(memory: WebhookMemoryEngine) -> None:
@@ -183,7 +183,7 @@ USES: dict[str, Use] = {
 
 def failing(kind: type[TurnlogError], plan: Sequence[Says], uses: Sequence[str] = tuple(USES)) -> list[TurnlogError]:
     """What each use raises of a server with that plan; nothing of what was said is in it, and nothing is asked again."""
-    found = list[TurnlogError]()
+    result = list[TurnlogError]()
     for name in uses:
         server = OddServer(plan)
         engine = WebhookMemoryEngine(server.url, SECRET, timeout_seconds=0.3, clock=SystemClock(), ids=SequentialIds())
@@ -195,8 +195,8 @@ def failing(kind: type[TurnlogError], plan: Sequence[Says], uses: Sequence[str] 
         assert CANARY not in repr(raised.value) + str(raised.value)
         assert SECRET not in repr(raised.value) + str(raised.value)
         assert raised.value.__suppress_context__ or raised.value.__context__ is None
-        found.append(raised.value)
-    return found
+        result.append(raised.value)
+    return result
 
 
 def test_nobody_listens() -> None:
@@ -294,7 +294,7 @@ def test_what_a_server_adds_is_no_matter() -> None:
     known = engine.known(ADA, "", limit=2, timeout_seconds=5)
     page = engine.page(ADA, limit=9)
     server.close()
-    assert [(one.id, one.kind, len(one.text)) for one in known] == [("m", "other", 16_000)] * 2
+    assert [(item.id, item.kind, len(item.text)) for item in known] == [("m", "other", 16_000)] * 2
     assert len(page.memories) == 4 and page.next is None
     assert having(page.memories, "t")
 
@@ -365,8 +365,8 @@ def test_what_one_session_hears_the_next_begins_with(monkeypatch: pytest.MonkeyP
         first.end()
         assert log.run_jobs() == 1
         second = log.sessions.create("second", bootstrap={"question": "tea?", "timeout_seconds": 20})
-        found = second.info().bootstrap
-        assert found is not None and (found.status, found.engine, found.memories) == ("ok", "webhook", 1)
+        result = second.info().bootstrap
+        assert result is not None and (result.status, result.engine, result.memories) == ("ok", "webhook", 1)
         (message,) = second.messages()
         assert "I prefer green tea." in message.body["content"]
         (known,) = log.memory()

@@ -13,14 +13,14 @@ def expire(harness: Any, keys: SessionKeys, *, tombstones: bool = True) -> None:
     """``tombstones=False``: their ttl is over too."""
     items, blobs = harness.app.engine.items, harness.app.engine.blobs
     kept = kept_by(harness.app.log.records.every(keys.snapshots))
-    found, after = [], None
+    result, after = [], None
     while True:
         page = items.query(Query(keys.partition, "", "~", after=after))
-        found += page.items
+        result += page.items
         after = page.next
         if after is None:
             break
-    gone = [item for item in found if not str(item["sk"]).startswith("P#")]
+    gone = [item for item in result if not str(item["sk"]).startswith("P#")]
     items.delete_many([Key(str(item["pk"]), str(item["sk"])) for item in gone])
     if tombstones:
         slots = [item for item in gone if str(item["sk"]).startswith("C#")]

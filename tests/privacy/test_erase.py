@@ -68,7 +68,7 @@ def test_e1_no_content_is_left_after_the_sweep(harness: Harness) -> None:
     assert [place for place in held(CANARY, harness) if place not in mine] == []
     assert not [name for name in blobs_of(harness) if "/s/" in name]
     assert [message.body["content"][:6] for message in other.messages()] == ["canary"]
-    assert [one.session_id for one in harness.log().sessions.list()] == ["t"]
+    assert [item.session_id for item in harness.log().sessions.list()] == ["t"]
     with pytest.raises(SessionExistsError):
         harness.log().sessions.create("s")
 
@@ -165,8 +165,8 @@ def test_e3_a_blob_error_is_never_reported_as_done(harness: Harness, monkeypatch
         assert deliver(harness, message_of(job)) == {"m0"}, (
             "it comes again, and at last is a dead letter with its alarm"
         )
-        told = harness.log().job(job.job_id)
-        assert (told.status, told.error.code if told.error else "") == ("queued", "unavailable")
+        result = harness.log().job(job.job_id)
+        assert (result.status, result.error.code if result.error else "") == ("queued", "unavailable")
         harness.clock.advance(SECOND_PASS_SECONDS)
     monkeypatch.setattr(type(blobs), "erase", lambda _self, prefix, **options: erase(prefix, **options))
     assert worked(harness, job).status == "done"
@@ -219,7 +219,7 @@ def test_it_is_done_in_parts_that_end_before_their_worker(harness: Harness) -> N
     parts, query = 0, type(items).query
     job = session.erase()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(items), "query", lambda self, given: (tick(20), query(self, given))[1])
+        patch.setattr(type(items), "query", lambda self, item: (tick(20), query(self, item))[1])
         while held(CANARY, harness):
             assert deliver(harness, message_of(job)) == set()
             parts += 1

@@ -126,8 +126,8 @@ def test_e3_an_error_is_never_reported_as_done(harness: Harness, monkeypatch: py
     job = harness.log().erase_me()
     for _ in range(2):
         assert deliver(harness, message_of(job)) == {"m0"}
-        told = harness.log().job(job.job_id)
-        assert (told.status, told.error.code if told.error else "") == ("queued", "unavailable")
+        result = harness.log().job(job.job_id)
+        assert (result.status, result.error.code if result.error else "") == ("queued", "unavailable")
     with pytest.raises(ConflictError):
         harness.log().sessions.create("s9")
     monkeypatch.setattr(type(blobs), "erase", lambda _self, prefix, **options: erase(prefix, **options))

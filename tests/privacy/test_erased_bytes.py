@@ -31,8 +31,8 @@ SOME_SIZES = [4096, *(pytest.param(size, marks=pytest.mark.full) for size in (51
 
 def places_of(folder: Path, canary: str = CANARY) -> dict[str, int]:
     """How often the canary is in each file of a folder, and in the files' names."""
-    found = {str(path.relative_to(folder)): path.read_bytes().count(canary.encode()) for path in files_of(folder)}
-    return {name: count for name, count in found.items() if count or canary in name}
+    values = {str(path.relative_to(folder)): path.read_bytes().count(canary.encode()) for path in files_of(folder)}
+    return {name: count for name, count in values.items() if count or canary in name}
 
 
 def files_of(folder: Path) -> Iterator[Path]:

@@ -50,18 +50,18 @@ def test_e5_a_redacted_body_is_nowhere(harness: Harness, size: int) -> None:
     assert held(CANARY, harness)
     job = session.redact(position)
     assert (job.kind, job.status) == ("redact", "queued")
-    for one in (session, fork):
-        assert CANARY not in repr(list(one.messages()))
-        (message,) = [message for message in one.messages() if message.position == position]
+    for value in (session, fork):
+        assert CANARY not in repr(list(value.messages()))
+        (message,) = [message for message in value.messages() if message.position == position]
         assert (message.redacted, message.body) == (True, {"role": "user", "content": "[redacted]"})
     assert worked(harness, job).result["status"] == "redacted"
     bodies_are_gone(harness)
-    for one in (session, fork):
-        assert CANARY not in repr(list(one.history()))
-        assert not one.search(CANARY).results
+    for value in (session, fork):
+        assert CANARY not in repr(list(value.history()))
+        assert not value.search(CANARY).results
         for format in FORMATS:
-            one.context(format=format)
-        assert one.snapshot("full").position
+            value.context(format=format)
+        assert value.snapshot("full").position
     with pytest.raises(NotFoundError):
         session.redact(1)
     with pytest.raises(NotFoundError):
@@ -88,7 +88,7 @@ def test_e5_the_log_proves_itself_and_snapshots_are_read_as_before(harness: Harn
     shown = {message.position: message for message in whole.content.messages}
     assert shown[position].redacted
     assert (shown[position].metadata, shown[position].author) == (None, None)
-    assert [one.action for one in session.history()][:1] == ["redact"]
+    assert [item.action for item in session.history()][:1] == ["redact"]
     restored = session.restore_snapshot("inline", as_="fork")
     assert verified(harness, SessionKeys(OWNER, restored.session_id))
 
@@ -99,13 +99,13 @@ def test_e5_a_part_stays_in_its_record_while_there_is_room(
 ) -> None:
     """A redaction may make a part larger. What has no room in the record goes into a blob, and no other part does."""
     session, position = said(harness, "a secret")
-    (before, *_) = [parts_of(one) for one in harness.app.log.records.every(KEYS.snapshots)]
+    (before, *_) = [parts_of(item) for item in harness.app.log.records.every(KEYS.snapshots)]
     assert all(part.inline is not None for part in before)
     packed = redacted_parts.redact_segment(before[-1].inline or b"", at_position(harness, position))
     assert packed is not None
     monkeypatch.setattr(redacted_parts, "INLINE_BYTES", len(packed) + room)
     worked(harness, session.redact(position))
-    (after, *_) = [parts_of(one) for one in harness.app.log.records.every(KEYS.snapshots)]
+    (after, *_) = [parts_of(item) for item in harness.app.log.records.every(KEYS.snapshots)]
     assert [part.inline is not None for part in after] == [room == 0]
     assert after[-1].size_bytes == len(packed) and after[-1].sha256 == sha256(packed).hexdigest()
     data = after[-1].inline or harness.app.engine.blobs.get(KEYS.blob_prefix + after[-1].blob)
@@ -124,7 +124,7 @@ def test_e5_the_receipt_counts_what_was_packed_again(harness: Harness) -> None:
 
     before = parts()
     receipt = worked(harness, session.redact(position)).result
-    changed = sum(one != other for one, other in zip(before, parts(), strict=True))
+    changed = sum(item != other for item, other in zip(before, parts(), strict=True))
     assert receipt["parts"] == changed > 1
     assert receipt["commits"] >= 1
 
@@ -152,7 +152,7 @@ def test_e5_a_second_time_changes_nothing(harness: Harness) -> None:
     assert session.redact(position, idempotency_key="once") == first
     worked(harness, session.redact(position))
     assert session.info().head == head
-    assert [one.action for one in session.history()].count("redact") == 1
+    assert [item.action for item in session.history()].count("redact") == 1
 
 
 def test_e5_a_summary_is_made_again_and_the_old_moment_has_none_of_it(harness: Harness) -> None:
@@ -381,9 +381,9 @@ def redacting(items: ItemTable, blobs: BlobStore) -> None:
 
 def swept(items: ItemTable, blobs: BlobStore) -> None:
     app, _ = with_queue(items, blobs, 10**9)
-    found, home = app.redact_message._redaction.find(KEYS, 2)
-    for one in app.redact_message._redaction.family(KEYS, home, 2):
-        app.redact_message._redaction.clear(one, found)
+    result, home = app.redact_message._redaction.find(KEYS, 2)
+    for entry in app.redact_message._redaction.family(KEYS, home, 2):
+        app.redact_message._redaction.clear(entry, result)
     assert places_of(CANARY, sqlite_items(items), local_blobs(blobs)) == []
     log = app.log.commits
     for session_id in ("s", "forked"):
@@ -459,7 +459,7 @@ def test_d1_a_crash_at_any_request_leaves_what_the_same_request_again_completes(
         calls = max(calls, len(run.schedule))
         redacting(items, blobs)
         app, _ = with_queue(items, blobs, 10**8)
-        assert [one.action for one in Session(InProcessBackend(app, OWNER), "s").history()].count("redact") == 1
+        assert [item.action for item in Session(InProcessBackend(app, OWNER), "s").history()].count("redact") == 1
         swept(items, blobs)
 
     def crowded(log: Turnlog) -> None:

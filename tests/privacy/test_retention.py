@@ -53,13 +53,15 @@ def test_e4_expired_is_invisible_at_once_everywhere(harness: Harness) -> None:
     session.append(HI, run={"iteration": 1})
     session.create_snapshot("named")
     kept = log.sessions.create("kept", ttl_days=3)
-    told = session.info()
-    assert (told.ttl_days, told.expires_at) == (2, "2025-11-23T00:00:00.001Z")
+    result = session.info()
+    assert (result.ttl_days, result.expires_at) == (2, "2025-11-23T00:00:00.001Z")
     harness.clock.advance(2 * DAY)
-    assert session.info() == told, "one millisecond is left"
-    assert {one.session_id for one in log.sessions.list()} == {"s", "kept"}
+    assert session.info() == result, "one millisecond is left"
+    assert {item.session_id for item in log.sessions.list()} == {"s", "kept"}
     harness.clock.advance(0.001)
-    for route in [one for one in SESSION_ROUTES if one.name != "import_session"]:  # that begins one of the caller's own
+    for route in [
+        session_route for session_route in SESSION_ROUTES if session_route.name != "import_session"
+    ]:  # that begins one of the caller's own
         path = {"session_id": "s", "agent_id": "main", "snapshot": "named", "position": "2"}
         queries = [
             QUERIES.get(route.name, {}),
@@ -73,7 +75,7 @@ def test_e4_expired_is_invisible_at_once_everywhere(harness: Harness) -> None:
             session.context(at=at)
         with pytest.raises(NotFoundError):
             session.state(at=at)
-    assert [one.session_id for one in log.sessions.list()] == ["kept"]
+    assert [item.session_id for item in log.sessions.list()] == ["kept"]
     for if_exists in ("error", "return"):
         with pytest.raises(SessionExistsError):
             log.sessions.create("s", if_exists=if_exists)
@@ -132,12 +134,12 @@ def test_the_schedule_erases_what_has_expired_and_frees_its_id_a_day_later(harne
         log.sessions.create("s")
     harness.clock.advance(DAY)
     assert retained(harness) == Retained(released=1)
-    for one in erasures(harness):
-        assert worked(harness, one).status == "done"
+    for erasure in erasures(harness):
+        assert worked(harness, erasure).status == "done"
     assert of_session(harness) == []
     assert log.sessions.create("s", title="another").info().title == "another"
     assert log.sessions.get("s").append({"role": "user", "content": "of this life"}, idempotency_key="k").head == 2
-    assert {one.session_id for one in log.sessions.list()} == {"s", "other"}
+    assert {item.session_id for item in log.sessions.list()} == {"s", "other"}
     assert retained(harness) == Retained()
     assert other.info().expires_at
 
@@ -173,7 +175,7 @@ def test_full_snapshots_stay_until_their_own_expiry(harness: Harness) -> None:
     names = [name.removeprefix(KEYS.blob_prefix) for name in blobs.names(KEYS.blob_prefix)]
     assert [name.partition("-")[0] for name in names] == ["payload/000000000002"]
     assert records.named(KEYS.snapshots, "whole") == record
-    assert [one.name for one in session.snapshots()] == ["whole"]
+    assert [snapshot.name for snapshot in session.snapshots()] == ["whole"]
     assert session.snapshot("whole").content == whole
     with pytest.raises(NotFoundError):
         session.snapshot("pointer")
@@ -202,23 +204,23 @@ def test_a_silent_session_is_inactive_until_the_next_append(harness: Harness) ->
     )
     session.append(HI)
     waiting.append(HI, run={"pending_action": {"tool": "x"}})
-    told = session.info()
+    outcome = session.info()
     harness.clock.advance(1.5 * DAY)
     busy.append(HI)
     assert retained(harness) == Retained()
     harness.clock.advance(0.6 * DAY)
     assert retained(harness).timed_out == 1, "one that waits for a decision is not silent"
     assert retained(harness).timed_out == 0
-    found = session.info()
-    assert (found.status, found.head, found.updated_at) == ("inactive", told.head + 1, told.updated_at)
-    assert found.expires_at == told.expires_at, "nobody has said anything"
+    result = session.info()
+    assert (result.status, result.head, result.updated_at) == ("inactive", outcome.head + 1, outcome.updated_at)
+    assert result.expires_at == outcome.expires_at, "nobody has said anything"
     assert next(session.history()).action == "time_out"
-    assert [one.session_id for one in log.sessions.list(status="inactive")] == ["s"]
-    assert {one.session_id for one in log.sessions.list(status="active")} == {"busy", "w"}
+    assert [item.session_id for item in log.sessions.list(status="inactive")] == ["s"]
+    assert {item.session_id for item in log.sessions.list(status="active")} == {"busy", "w"}
     assert [message.body for message in session.messages()] == [HI]
     session.append({"role": "assistant", "content": "Hello."})
     assert session.info().status == "active"
-    assert "s" in [one.session_id for one in log.sessions.list(status="active")]
+    assert "s" in [item.session_id for item in log.sessions.list(status="active")]
     harness.clock.advance(2.1 * DAY)
     assert retained(harness).timed_out == 2
     assert session.end().status == "ended"
@@ -279,7 +281,7 @@ def test_many_are_dealt_with_at_once_each_for_its_tenant_and_each_counted(
 
     monkeypatch.setattr(RetainSessions, "_process_entry", deal_with)
     assert retained(harness) == Retained(expired=24, timed_out=1)
-    assert len(served) == 25 and all(told == meant for told, meant in served.values())
+    assert len(served) == 25 and all(text == meant for text, meant in served.values())
     for at, log in enumerate(logs):
         jobs = [job.session_id for job in log.jobs() if job.kind == "erase"]
         assert f"s{at}" in jobs
@@ -321,8 +323,8 @@ def test_workers_share_what_is_due_and_each_session_is_one_s(harness: Harness) -
     harness.clock.advance(2 * DAY)
     for workers in (1, 3, 4, EXPIRY_SHARDS):
         done = [harness.app.retain_sessions(worker, workers) for worker in range(workers)]
-        assert sum(one.expired for one in done) == 60
-        assert workers == 1 or max(one.expired for one in done) < 50
+        assert sum(item.expired for item in done) == 60
+        assert workers == 1 or max(item.expired for item in done) < 50
     for worker, workers in ((1, 1), (-1, 4), (0, 0), (0, EXPIRY_SHARDS + 1)):
         with pytest.raises(InvalidInputError):
             harness.app.retain_sessions(worker, workers)
@@ -407,12 +409,12 @@ def test_an_end_is_on_the_index_only_when_something_is_due(memory: Literal["none
 
 
 def test_sessions_are_spread_over_all_shards() -> None:
-    found = Counter(
+    result = Counter(
         str(due_index(SessionKeys(Owner.of("acme", f"user{number % 7}"), f"chat-{number}"), 0)["g2pk"])
         for number in range(16_000)
     )
-    assert set(found) == set(due_shards())
-    assert min(found.values()) > 800 and max(found.values()) < 1_200
+    assert set(result) == set(due_shards())
+    assert min(result.values()) > 800 and max(result.values()) < 1_200
 
 
 def test_d2_every_order_of_an_append_and_the_schedule() -> None:

@@ -88,19 +88,19 @@ class Stored:
 def stored(history: Sequence[Given]) -> Stored:
     """The history with positions from 1, counted and divided into loops as at append."""
     flow, sources = Flow(), list[Source]()
-    for at, given in enumerate(history):
+    for at, item in enumerate(history):
         position = at + 1
-        message = CODECS[given.format].parse(given.body)
+        message = CODECS[item.format].parse(item.body)
         text, tokens = message.text, count_message(message, COUNTER)
-        arrival = Arrival(position, at, message, outline_of(message), tokens, interrupted=given.interrupted)
+        arrival = Arrival(position, at, message, outline_of(message), tokens, interrupted=item.interrupted)
         accepted = accept(flow, arrival)
         flow = accepted.flow
         event = MessageEvent(
             position=position,
-            format=given.format,
+            format=item.format,
             tokens=tokens,
-            envelope=Envelope(status="interrupted" if given.interrupted else "complete", pin=given.pin),
-            body=given.body,
+            envelope=Envelope(status="interrupted" if item.interrupted else "complete", pin=item.pin),
+            body=item.body,
             opens_loop=accepted.opens_loop,
             head_tokens=count_head(text, HEAD_TOKEN_CHARS, COUNTER) if len(text) > HEAD_TOKEN_CHARS else None,
         )
@@ -190,9 +190,9 @@ def recounted(built: Window, asked: Asked) -> int:
 
 def texts(built: Window) -> str:
     """All text that is sent, as one, for finding marks: no JSON escapes in it but those of arguments."""
-    found = list[str]()
-    _collect(built.messages, found)
-    return "\n".join(found)
+    result = list[str]()
+    _collect(built.messages, result)
+    return "\n".join(result)
 
 
 def _collect(value: object, found: list[str]) -> None:

@@ -16,7 +16,7 @@ def all_real_histories(real_data: ModuleType) -> list[tuple[str, History]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # the loader leaves closing to the collector
         sessions = list(real_data.iter_sessions(str(REAL_DATA / "dev")))
-    return [(f"{one['source']}/{one['id']}", given_openai(one["messages"])) for one in sessions]
+    return [(f"{session['source']}/{session['id']}", given_openai(session["messages"])) for session in sessions]
 
 
 @pytest.fixture(scope="session")

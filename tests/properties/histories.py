@@ -157,18 +157,18 @@ def orderly(*, min_size: int = 0, max_size: int = 60) -> st.SearchStrategy[Histo
         st.lists(st.tuples(st.integers(1, 3), st.sampled_from(TEXTS[1:])), max_size=3),
         st.sampled_from(TEXTS[1:]),
     )
-    return st.lists(turn, max_size=max_size // 2).map(_orderly).filter(lambda found: len(found) >= min_size)
+    return st.lists(turn, max_size=max_size // 2).map(_orderly).filter(lambda item: len(item) >= min_size)
 
 
 def _orderly(turns: Sequence[tuple[str, Sequence[tuple[int, str]], str]]) -> History:
-    found = list[Move]()
+    result = list[Move]()
     for said, steps, reply in turns:
-        found.append(Move("user", text=said))
+        result.append(Move("user", text=said))
         for calls, text in steps:
-            found.append(Move("calls", pick=calls - 1, text=text))
-            found.extend([Move("result_late_first", text=text)] * calls)
-        found.append(Move("assistant", text=reply))
-    return played(found)
+            result.append(Move("calls", pick=calls - 1, text=text))
+            result.extend([Move("result_late_first", text=text)] * calls)
+        result.append(Move("assistant", text=reply))
+    return played(result)
 
 
 def played(found: Sequence[Move]) -> History:
@@ -194,10 +194,10 @@ class _Writer:
             wanted = "orphan" if move.pick % 2 else "assistant"
         if wanted == "second_result" and not self.used:
             wanted = "orphan"
-        given: Given = getattr(self, f"_{wanted}")()
+        result: Given = getattr(self, f"_{wanted}")()
         if move.shape is not None:
-            given = reshaped(given, move.shape, pick=move.pick)
-        return replace(given, interrupted=move.fate == "interrupted", pin=move.fate == "pinned")
+            result = reshaped(result, move.shape, pick=move.pick)
+        return replace(result, interrupted=move.fate == "interrupted", pin=move.fate == "pinned")
 
     # ------------------------------------------------------------ plain messages
 
@@ -369,14 +369,14 @@ class _Writer:
             NAMES[0] if self.move.pick < 8 else NAMES[(self.move.pick + at) % len(NAMES)] for at in range(len(ids))
         ]
         self.open += list(zip(ids, names, strict=True))
-        self.used += [given for given in ids if given]
+        self.used += [value for value in ids if value]
         text = None if self.move.pick % 2 else self._said(role)
         if self.move.turnlog:
             calls = [
-                self._turnlog_call(at, given, name) for at, (given, name) in enumerate(zip(ids, names, strict=True))
+                self._turnlog_call(at, value, name) for at, (value, name) in enumerate(zip(ids, names, strict=True))
             ]
             return Given({"role": role, "content": text, "tool_calls": calls}, "turnlog")
-        calls = [self._openai_call(at, given, name) for at, (given, name) in enumerate(zip(ids, names, strict=True))]
+        calls = [self._openai_call(at, value, name) for at, (value, name) in enumerate(zip(ids, names, strict=True))]
         return Given({"role": role, "content": text, "tool_calls": calls})
 
     def _user_calls(self) -> Given:
@@ -444,19 +444,19 @@ class _Writer:
 
     def _user_results_and_text(self) -> Given:
         calls = [self._taken(-1)] if self.open else [("id-of-nobody", "")]
-        given = self._answering(calls, turnlog=True)
-        return replace(given, body={**given.body, "role": "user", "content": self._said("user")})
+        result = self._answering(calls, turnlog=True)
+        return replace(result, body={**result.body, "role": "user", "content": self._said("user")})
 
     def _assistant_results(self) -> Given:
-        given = self._answering([self._taken(-1)] if self.open else [("", "")], turnlog=True)
+        result = self._answering([self._taken(-1)] if self.open else [("", "")], turnlog=True)
         said = self._said("assistant") if self.move.pick % 2 else None
-        return replace(given, body={**given.body, "role": "assistant", "content": said})
+        return replace(result, body={**result.body, "role": "assistant", "content": said})
 
     def _calls_and_results(self) -> Given:
-        given = f"id-{self.position}"
-        results = self._answering([(given, "")], turnlog=True).body["tool_results"]
+        result = f"id-{self.position}"
+        results = self._answering([(result, "")], turnlog=True).body["tool_results"]
         role = "tool" if self.move.pick == 11 else "assistant"
-        call = self._turnlog_call(0, given, "search") | {"id": given}
+        call = self._turnlog_call(0, result, "search") | {"id": result}
         return Given({"role": role, "tool_calls": [call], "tool_results": results}, "turnlog")
 
     def _function(self) -> Given:
@@ -470,8 +470,8 @@ class _Writer:
     def _answering(self, calls: Sequence[tuple[str, str]], *, turnlog: bool | None = None) -> Given:
         if turnlog if turnlog is not None else self.move.turnlog:
             results = [
-                {"tool_call_id": given, "result": self._result_value(at), "is_error": self.move.pick % 3 == 2}
-                for at, (given, _) in enumerate(calls)
+                {"tool_call_id": call, "result": self._result_value(at), "is_error": self.move.pick % 3 == 2}
+                for at, (call, _) in enumerate(calls)
             ]
             return Given({"role": "tool", "tool_results": results}, "turnlog")
         body: Body = {"role": "tool", "tool_call_id": calls[0][0], "content": self._said("result", 0)}
@@ -520,7 +520,7 @@ def given_openai(messages: Sequence[Body]) -> History:
 
 def marked(history: History) -> History:
     """A real history with the marks of drawn ones in its calls and results, all else as it is."""
-    return tuple(replace(given, body=_with_marks(given.body, at + 1)) for at, given in enumerate(history))
+    return tuple(replace(value, body=_with_marks(value.body, at + 1)) for at, value in enumerate(history))
 
 
 def _with_marks(body: Body, position: int) -> Body:

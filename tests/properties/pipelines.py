@@ -107,5 +107,5 @@ _run_loops = st.fixed_dictionaries(
 _buffer = st.fixed_dictionaries(
     {"buffer_config": st.fixed_dictionaries({"max_messages": _small, "max_tokens": _tokens})}
 )
-options_made = st.one_of(_classic, _run_loops, _buffer).map(lambda one: Policy.from_options(one).model_dump_json())
+options_made = st.one_of(_classic, _run_loops, _buffer).map(lambda item: Policy.from_options(item).model_dump_json())
 """What `Policy.from_options` makes."""

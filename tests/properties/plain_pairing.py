@@ -46,7 +46,7 @@ class Plain:
     def is_left_out(self, position: int, *, answer_open_calls: bool) -> bool:
         """Whether the message, or one of its parallel calls, waits for results at the log's end, so that it is not sent."""
         group = self.groups.get(position, [position])
-        waits = any(call not in self.hosted for one in group if one in self.calls for call in self.unanswered(one))
+        waits = any(call not in self.hosted for item in group if item in self.calls for call in self.unanswered(item))
         return waits and group[-1] >= self.last_turn and not answer_open_calls
 
 
@@ -55,21 +55,21 @@ def plainly_paired(history: History) -> Plain:
     waiting = list[tuple[Call, str, str]]()
     group = list[int]()
     answered = dict[str, Call]()
-    for at, given in enumerate(history):
-        position, role = at + 1, role_of(given)
-        if given.interrupted or role == "unknown":
+    for at, item in enumerate(history):
+        position, role = at + 1, role_of(item)
+        if item.interrupted or role == "unknown":
             continue
         if role in ("user", "assistant"):
             plain.last_turn = position
-        calls = calls_of(given)
+        calls = calls_of(item)
         before = history[group[-1] - 1] if group else None
-        is_item = given.format == "openai_responses" and role == "assistant"
-        is_reasoned = any(history[one - 1].body.get("type") == "reasoning" for one in group)
+        is_item = item.format == "openai_responses" and role == "assistant"
+        is_reasoned = any(history[item - 1].body.get("type") == "reasoning" for item in group)
         is_parallel = (
             before is not None
             and calls_of(before)
             and calls
-            and (is_reasoned or not (_is_own(before) and _is_own(given)))
+            and (is_reasoned or not (_is_own(before) and _is_own(item)))
         )
         if is_item and before is not None and (_is_silent(before) or is_parallel):
             group.append(position)
@@ -79,14 +79,14 @@ def plainly_paired(history: History) -> Plain:
         if calls:
             plain.calls[position], plain.callers[position] = len(calls), role
             plain.hosted |= {
-                (position, index) for index, (call_id, _) in enumerate(calls) if call_id in _hosted_ids(given)
+                (position, index) for index, (call_id, _) in enumerate(calls) if call_id in _hosted_ids(item)
             }
         waiting += [((position, index), call_id, name) for index, (call_id, name) in enumerate(calls)]
-        for index, (call_id, name) in enumerate(results_of(given)):
-            fitting = [one for one in waiting if _fits(one, call_id, name)]
+        for index, (call_id, name) in enumerate(results_of(item)):
+            fitting = [item for item in waiting if _fits(item, call_id, name)]
             if fitting:
-                newest = max(one[0][0] for one in fitting)
-                taken = next(one for one in fitting if one[0][0] == newest)
+                newest = max(item[0][0] for item in fitting)
+                taken = next(item for item in fitting if item[0][0] == newest)
                 waiting.remove(taken)
                 plain.result_of[taken[0]] = (position, index)
                 if taken[1]:
@@ -115,7 +115,7 @@ def _is_own(given: Given) -> bool:
 def _hosted_ids(given: Given) -> set[str]:
     content = given.body.get("content")
     blocks = content if isinstance(content, list) and given.format == "anthropic" else []
-    own = {one["id"] for one in blocks if one.get("type") in ("server_tool_use", "mcp_tool_use")}
+    own = {block["id"] for block in blocks if block.get("type") in ("server_tool_use", "mcp_tool_use")}
     return own | ({given.body["id"]} if _is_own(given) else set())
 
 
@@ -140,8 +140,8 @@ def role_of(given: Given) -> str:
 
 def _says(given: Given) -> bool:
     blocks = given.body["content"] if isinstance(given.body["content"], list) else []
-    others = [one for one in blocks if one.get("type") != "tool_result" and "toolResult" not in one]
-    return any(one.get("text") != "" for one in others)
+    others = [block for block in blocks if block.get("type") != "tool_result" and "toolResult" not in block]
+    return any(other.get("text") != "" for other in others)
 
 
 def _blocks(given: Given, kind: str) -> list[Body]:
@@ -150,16 +150,16 @@ def _blocks(given: Given, kind: str) -> list[Body]:
     blocks = content if isinstance(content, list) else []
     if given.format == "bedrock_converse":
         key = {"tool_use": "toolUse", "tool_result": "toolResult"}[kind]
-        return [{**one[key], "id": one[key].get("toolUseId")} for one in blocks if key in one]
-    found = [one for one in blocks if one.get("type", "").endswith(kind)]
-    return [{**one, "id": one.get("id", one.get("tool_use_id"))} for one in found]
+        return [{**block[key], "id": block[key].get("toolUseId")} for block in blocks if key in block]
+    values = [block for block in blocks if block.get("type", "").endswith(kind)]
+    return [{**item, "id": item.get("id", item.get("tool_use_id"))} for item in values]
 
 
 def calls_of(given: Given) -> list[tuple[str, str]]:
     """(id, name) of each call."""
     body = given.body
     if given.format in ("anthropic", "bedrock_converse"):
-        return [(_string(one["id"]), _string(one.get("name"))) for one in _blocks(given, "tool_use")]
+        return [(_string(block["id"]), _string(block.get("name"))) for block in _blocks(given, "tool_use")]
     if given.format == "openai_responses":
         kind = body.get("type")
         if kind in HOSTED:
@@ -168,17 +168,17 @@ def calls_of(given: Given) -> list[tuple[str, str]]:
         return [(_string(body.get("call_id")), CALLS.get(kind, _string(body.get("name"))))] if is_call else []
     if given.format == "openai_chat" and role_of(given) == "tool":
         return []
-    found = [(_string(call.get("id")), _string(_called(call).get("name"))) for call in body.get("tool_calls") or []]
+    values = [(_string(call.get("id")), _string(_called(call).get("name"))) for call in body.get("tool_calls") or []]
     if given.format == "openai_chat" and isinstance(body.get("function_call"), dict):
-        found.append(("", _string(body["function_call"].get("name"))))
-    return found
+        values.append(("", _string(body["function_call"].get("name"))))
+    return values
 
 
 def results_of(given: Given) -> list[tuple[str, str]]:
     """(call id, function name) of each result; the name only where it takes the place of an id."""
     body = given.body
     if given.format in ("anthropic", "bedrock_converse"):
-        return [(_string(one["id"]), "") for one in _blocks(given, "tool_result")]
+        return [(_string(block["id"]), "") for block in _blocks(given, "tool_result")]
     if given.format == "openai_responses":
         if _is_own(given):
             return [(body["id"], "")]

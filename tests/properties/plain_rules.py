@@ -20,7 +20,7 @@ def assert_anthropic(messages: Messages) -> None:
 def assert_converse(messages: Messages) -> None:
     _assert_turns(messages)
     roles = [message["role"] for message in messages]
-    assert all(one != other for one, other in pairwise(roles)), "roles alternate"
+    assert all(item != other for item, other in pairwise(roles)), "roles alternate"
     _assert_pairs([(message["role"], _converse_blocks(message)) for message in messages])
 
 
@@ -95,43 +95,43 @@ def _anthropic_blocks(message: dict[str, Any]) -> list[Block]:
     if isinstance(message["content"], str):
         assert message["content"].strip()
         return [("text", message["content"])]
-    found = list[Block]()
+    result = list[Block]()
     for block in message["content"]:
         kind = block["type"]
         if kind == "text":
             assert block["text"].strip(), "text is not blank"
         if kind == "tool_use":
-            found.append(("call", block))
+            result.append(("call", block))
         elif kind == "tool_result":
             inner = block.get("content", "")
-            assert isinstance(inner, str) or all(one["type"] != "text" or one["text"].strip() for one in inner)
-            found.append(("result", block["tool_use_id"]))
+            assert isinstance(inner, str) or all(item["type"] != "text" or item["text"].strip() for item in inner)
+            result.append(("result", block["tool_use_id"]))
         else:
-            found.append(("thinking" if kind.endswith("thinking") else kind, block))
-    return found
+            result.append(("thinking" if kind.endswith("thinking") else kind, block))
+    return result
 
 
 def _converse_blocks(message: dict[str, Any]) -> list[Block]:
-    found, names = list[Block](), list[str]()
+    result, names = list[Block](), list[str]()
     for block in message["content"]:
         if "text" in block:
             assert block["text"].strip(), "text is not blank"
         if "toolUse" in block:
             use = block["toolUse"]
-            found.append(("call", {**use, "id": use["toolUseId"]}))
+            result.append(("call", {**use, "id": use["toolUseId"]}))
         elif "toolResult" in block:
             assert block["toolResult"]["content"]
-            assert all("text" not in one or one["text"].strip() for one in block["toolResult"]["content"])
-            found.append(("result", block["toolResult"]["toolUseId"]))
+            assert all("text" not in item or item["text"].strip() for item in block["toolResult"]["content"])
+            result.append(("result", block["toolResult"]["toolUseId"]))
         else:
-            found.append(("thinking" if "reasoningContent" in block else "other", block))
+            result.append(("thinking" if "reasoningContent" in block else "other", block))
         if "document" in block:
             names.append(block["document"]["name"])
             assert re.fullmatch(r"[A-Za-z0-9()\[\]\- ]{1,200}", names[-1])
             assert "  " not in names[-1]
-            assert any("text" in one for one in message["content"])
+            assert any("text" in item for item in message["content"])
     assert len(names) == len(set(names))
-    return found
+    return result
 
 
 RULES = {"anthropic": assert_anthropic, "bedrock_converse": assert_converse, "openai_responses": assert_responses}

@@ -55,14 +55,14 @@ def reshaped(given: Given, format: Format, *, pick: int = 0) -> Given:
 def in_format(history: History, format: Format) -> Iterator[Given]:
     """A well-formed history as this provider's user would have it: results of one turn in one message, or items."""
     if format in ("openai_chat", "turnlog"):
-        yield from (given for given in history if given.format == format)
+        yield from (value for value in history if value.format == format)
         return
     results = list[Body]()
-    for at, given in enumerate(history):
+    for at, item in enumerate(history):
         bodies = [
-            body | ({"id": f"{body['id']}_{at}"} if "id" in body else {}) for body in _written(given.body, format, 0)
+            body | ({"id": f"{body['id']}_{at}"} if "id" in body else {}) for body in _written(item.body, format, 0)
         ]
-        is_result = given.body["role"] == "tool"
+        is_result = item.body["role"] == "tool"
         if is_result and format != "openai_responses":
             results += bodies
             continue
@@ -97,17 +97,20 @@ def _texts(body: Body) -> list[str]:
 
 
 def _calls(body: Body) -> list[tuple[Any, str, Any]]:
-    found = list[tuple[Any, str, Any]]()
+    result = list[tuple[Any, str, Any]]()
     for call in body.get("tool_calls") or []:
         function = call.get("function")
         arguments = function["arguments"] if isinstance(function, dict) else call["args"]
-        found.append((call.get("id"), (function or call).get("name") or "", arguments))
-    return found
+        result.append((call.get("id"), (function or call).get("name") or "", arguments))
+    return result
 
 
 def _results(body: Body) -> list[tuple[Any, Any, bool]]:
     if "tool_results" in body:
-        return [(one.get("tool_call_id"), one["result"], one["is_error"]) for one in body["tool_results"]]
+        return [
+            (tool_result.get("tool_call_id"), tool_result["result"], tool_result["is_error"])
+            for tool_result in body["tool_results"]
+        ]
     return [(body.get("tool_call_id"), "\n".join(_texts(body)), False)] if body["role"] == "tool" else []
 
 

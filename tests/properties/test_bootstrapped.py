@@ -52,17 +52,17 @@ def test_windows_are_valid_within_the_budget_and_begin_with_it(
 ) -> None:
     held, wanted = begun(stored(history), known), replace(wanted, format=format)
     try:
-        found = window(held, wanted)
-        assert recounted(found, wanted) <= found.tokens <= wanted.budget
+        result = window(held, wanted)
+        assert recounted(result, wanted) <= result.tokens <= wanted.budget
     except BudgetTooSmallError:
-        found = built(held, wanted)
+        result = built(held, wanted)
     if format != "turnlog":
-        assert_valid(found, format)
-    told = memories_text(known)
-    assert texts(found).count(told) == 1
-    (part,) = [one for one in found.manifest.parts if one.kind == "message" and one.first == 0]
+        assert_valid(result, format)
+    outcome = memories_text(known)
+    assert texts(result).count(outcome) == 1
+    (part,) = [part for part in result.manifest.parts if part.kind == "message" and part.first == 0]
     assert (part.level, part.reason) == ("whole", "memory")
-    assert as_bytes(built(held, wanted)) == as_bytes(found)
+    assert as_bytes(built(held, wanted)) == as_bytes(result)
 
 
 @laws
@@ -70,9 +70,9 @@ def test_windows_are_valid_within_the_budget_and_begin_with_it(
 def test_all_else_is_as_in_a_session_that_was_not(history: History, wanted: Asked, known: list[Memory]) -> None:
     """With as much more of a budget as it takes, where nothing presses."""
     held, wanted = stored(history), replace(wanted, policy="full", budget=10_000_000, format="turnlog")
-    plain, found = window(held, wanted), window(begun(held, known), wanted)
+    plain, result = window(held, wanted), window(begun(held, known), wanted)
     if held.sources:
-        rest = [message for message in found.messages if message.get("content") != memories_text(known)]
+        rest = [message for message in result.messages if message.get("content") != memories_text(known)]
         left = [message for message in plain.messages if "nothing has been said" not in str(message.get("content"))]
         assert rest == left
 

@@ -37,8 +37,8 @@ def count_piece(piece: str | bytes) -> int:
 
 
 def encode_piece(piece: bytes) -> list[int]:
-    found: list[int] = encoding()._encode_single_piece(piece)
-    return found
+    result: list[int] = encoding()._encode_single_piece(piece)
+    return result
 
 
 def is_token(text: str) -> bool:
@@ -191,7 +191,7 @@ def test_contractions_cost_one_token() -> None:
 
 
 def test_a_token_that_begins_within_a_character_goes_on_with_letters_or_newlines_only() -> None:
-    ascii_parts = {found[1] for token in ranks() if (found := re.match(rb"[\x80-\xbf]+([\x00-\x7f]+)", token))}
+    ascii_parts = {match[1] for token in ranks() if (match := re.match(rb"[\x80-\xbf]+([\x00-\x7f]+)", token))}
     assert all(part.isalpha() or not part.strip(b"\n") for part in ascii_parts)
 
 

@@ -56,10 +56,12 @@ def without_marks(value: Any, format: Format) -> Any:
     mark = MARKS[format]
     if isinstance(value, list):
         return [
-            without_marks(one, format) for one in value if not (isinstance(one, dict) and set(one) == {"cachePoint"})
+            without_marks(item, format)
+            for item in value
+            if not (isinstance(item, dict) and set(item) == {"cachePoint"})
         ]
     if isinstance(value, dict):
-        return {key: without_marks(one, format) for key, one in value.items() if key != mark}
+        return {key: without_marks(item, format) for key, item in value.items() if key != mark}
     return value
 
 
@@ -69,8 +71,11 @@ def as_blocks(window: Window, format: Format) -> list[Any]:
         format
     ]
     listed = [
-        {**one, "content": [text(one["content"])] if isinstance(one["content"], str) else one["content"]}
-        for one in window.messages
+        {
+            **message,
+            "content": [text(message["content"])] if isinstance(message["content"], str) else message["content"],
+        }
+        for message in window.messages
     ]
     system = [text(window.system)] if isinstance(window.system, str) else window.system
     return [without_marks(listed, format), without_marks(system, format), without_marks(window.tools, format)]
@@ -78,14 +83,14 @@ def as_blocks(window: Window, format: Format) -> list[Any]:
 
 def marks_in(value: Any, format: Format) -> Iterator[Any]:
     if isinstance(value, list):
-        for one in value:
-            yield from marks_in(one, format)
+        for item in value:
+            yield from marks_in(item, format)
     elif isinstance(value, dict):
-        for key, one in value.items():
+        for key, item in value.items():
             if key == MARKS[format]:
-                yield one
+                yield item
             else:
-                yield from marks_in(one, format)
+                yield from marks_in(item, format)
 
 
 def at(window: Window, pointer: str) -> Any:
@@ -101,14 +106,14 @@ def assert_breakpoints(held: Stored, wanted: Asked) -> Window:
     assert (marked.tokens, marked.manifest, marked.prefix) == (plain.tokens, plain.manifest, plain.prefix)
     assert marked.breakpoints == plain.breakpoints
     assert as_blocks(marked, wanted.format) == as_blocks(plain, wanted.format), "nothing but marks is added"
-    found = list(marks_in([marked.messages, marked.system, marked.tools], wanted.format))
+    items = list(marks_in([marked.messages, marked.system, marked.tools], wanted.format))
     own = list(marks_in([plain.messages, plain.tools], wanted.format))
-    assert len(found) == min(MAX_BREAKPOINTS, len(own) + len(plain.breakpoints))
+    assert len(items) == min(MAX_BREAKPOINTS, len(own) + len(plain.breakpoints))
     assert len(plain.breakpoints) <= max(0, MAX_BREAKPOINTS - len(own))
-    for one in marked.breakpoints:
-        block = at(marked, one.pointer)
-        assert one.form == KINDS[wanted.format].form
-        assert one.form.items() <= block.items() if wanted.format == "anthropic" else block == one.form
+    for item in marked.breakpoints:
+        block = at(marked, item.pointer)
+        assert item.form == KINDS[wanted.format].form
+        assert item.form.items() <= block.items() if wanted.format == "anthropic" else block == item.form
     assert lint(marked.messages, format=wanted.format) == []
     return marked
 
@@ -137,7 +142,7 @@ def test_W1_a_window_without_a_loop_is_valid(format: Format, answer_open_calls: 
 def test_W1_beside_marks_that_the_messages_have_themselves(format: Format, data: st.DataObject) -> None:
     history = data.draw(orderly_in(format))
     with patch.object(caching, "MIN_TOKENS", 1):
-        held = stored([marked(one, data.draw(st.sampled_from((None, "5m", "1h")))) for one in history])
+        held = stored([marked(item, data.draw(st.sampled_from((None, "5m", "1h")))) for item in history])
         assert_breakpoints(held, Asked(data.draw(st.sampled_from(PRESETS)), format=format, system="Be brief."))
 
 
@@ -172,14 +177,14 @@ def marked(given: Given, ttl: str | None) -> Given:
 def test_a_cache_finds_nearly_all_that_two_calls_share_and_the_docs_say_how_much(
     format: Format, policy: str, budget: int | None
 ) -> None:
-    ours, one = Spent(), Spent()
+    ours, result = Spent(), Spent()
     for transcript in read_transcripts([SAMPLES]):
         pair = spent_on(transcript, format=format, policy=policy, budget=budget)
-        for total, spent in zip((ours, one), pair, strict=True):
+        for total, spent in zip((ours, result), pair, strict=True):
             total.add(spent)
     assert ours.cost <= 1.06 * ours.ideal
-    assert ours.cost <= one.cost
-    figures = [f"{100 * part / ours.plain:.1f} %" for part in (ours.ideal, ours.cost, one.cost)]
+    assert ours.cost <= result.cost
+    figures = [f"{100 * part / ours.plain:.1f} %" for part in (ours.ideal, ours.cost, result.cost)]
     row = f"| `{format}`, `{policy}`, {f'{budget:,}' if budget else 'default'} | {' | '.join(figures)} |"
     assert row in (ROOT / "docs" / "reference" / "windows.md").read_text(encoding="utf-8")
 
@@ -189,9 +194,9 @@ def test_many_parallel_calls_do_not_lose_the_cache() -> None:
     messages: list[dict[str, Any]] = [{"role": "user", "content": "words and words " * 600}]
     for turn in range(4):
         ids = [f"call_{turn}_{number}" for number in range(47)]
-        calls = [{"id": one, "type": "function", "function": {"name": "f", "arguments": "{}"}} for one in ids]
+        calls = [{"id": item, "type": "function", "function": {"name": "f", "arguments": "{}"}} for item in ids]
         messages.append({"role": "assistant", "content": None, "tool_calls": calls})
-        messages += [{"role": "tool", "tool_call_id": one, "content": f"result of {one}"} for one in ids]
+        messages += [{"role": "tool", "tool_call_id": item, "content": f"result of {item}"} for item in ids]
     messages.append({"role": "assistant", "content": "Done."})
     ours, plain = spent_on(Transcript("many", "test", messages), format="anthropic")
     assert ours.cost <= 1.01 * ours.ideal

@@ -80,14 +80,14 @@ def append(session: Session, batch: History, used: WindowAnswer | None, ratio: i
             "window": {"position": used.head, "tokens": tokens},
             "usage": {"input_tokens": tokens * ratio // 100, "output_tokens": 1},
         }
-    meta = [{"pin": one.pin, "status": "interrupted" if one.interrupted else "complete"} for one in batch]
-    bodies = [one.body for one in batch]
-    formats = {one.format for one in batch}
+    meta = [{"pin": item.pin, "status": "interrupted" if item.interrupted else "complete"} for item in batch]
+    bodies = [item.body for item in batch]
+    formats = {item.format for item in batch}
     if len(formats) == 1:
         session.append(*bodies, meta=meta, format=formats.pop(), lenient=True, **notes)
         return
-    for one, own in zip(batch, meta, strict=True):
-        session.append(one.body, meta=[own], format=one.format, lenient=True, **notes)
+    for item, own in zip(batch, meta, strict=True):
+        session.append(item.body, meta=[own], format=item.format, lenient=True, **notes)
 
 
 def without_caches(log: Turnlog, session: Session) -> None:
@@ -114,7 +114,7 @@ def test_W8_a_build_gives_the_same_bytes_whatever_has_come_since(
     lose_caches: bool,
 ) -> None:
     session = log.sessions.create(system="Be brief." if len(history) % 2 else None, tools=[{"type": "web_search"}])
-    windows, start, turn = [built(session, one) for one in asked], 0, 0
+    windows, start, turn = [built(session, item) for item in asked], 0, 0
     while start < len(history):
         size = sizes[turn % len(sizes)]
         append(session, history[start : start + size], windows[-1], ratios[turn % len(ratios)])
@@ -143,13 +143,13 @@ def test_at_any_position_is_what_a_log_that_ends_there_gives(
     whole, part = log.sessions.create(), log.sessions.create()
     for start in range(0, len(history), size):
         append(whole, history[start : start + size], None, 100)
-    for one in history:
-        append(part, (one,), None, 100)
+    for item in history:
+        append(part, (item,), None, 100)
         position = part.info().head
-        wanted, found = built(part, asked), built(whole, asked, at=position)
-        for window in (wanted, found):
+        wanted, result = built(part, asked), built(whole, asked, at=position)
+        for window in (wanted, result):
             assert window.manifest.build is not None
-        assert _but_its_commit(found) == _but_its_commit(wanted)
+        assert _but_its_commit(result) == _but_its_commit(wanted)
 
 
 @laws
@@ -202,7 +202,7 @@ def test_W8_and_W9_hold_at_model_calls_of_a_sample_of_real_conversations(
     turn = 0
     for name, history in real_histories if is_full() else real_histories[::3]:
         session, windows = log.sessions.create(system="You are an agent."), []
-        answered = [at for at, one in enumerate(history) if at and one.body.get("role") == "assistant"]
+        answered = [at for at, item in enumerate(history) if at and item.body.get("role") == "assistant"]
         start = 0
         for end in (*answered[:: max(1, len(answered) // 3)], len(history)):
             for at in range(start, end, 25):
@@ -211,11 +211,11 @@ def test_W8_and_W9_hold_at_model_calls_of_a_sample_of_real_conversations(
             windows.append(built(session, REAL_ASKED[turn % len(REAL_ASKED)]))
         for window in windows:
             assert as_json(session.context(build=window.manifest.build)) == as_json(window), name
-        later = [json.dumps(built(session, one).tools) for one in REAL_ASKED]
+        later = [json.dumps(built(session, item).tools) for item in REAL_ASKED]
         for at, window in enumerate(windows, turn - len(windows) + 1):
             assert json.dumps(window.tools) in ("[]", later[at % len(REAL_ASKED)]), "recall tools that came have stayed"
-        for form in {one["format"] for one in REAL_ASKED}:
-            kinds = {tools for tools, one in zip(later, REAL_ASKED, strict=True) if one["format"] == form}
+        for form in {item["format"] for item in REAL_ASKED}:
+            kinds = {tools for tools, item in zip(later, REAL_ASKED, strict=True) if item["format"] == form}
             assert len(kinds - {"[]"}) <= 1, "they are the same"
 
 

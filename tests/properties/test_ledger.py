@@ -40,7 +40,7 @@ def history(loops: list[tuple[dict[str, object], dict[str, object], bool]]) -> l
 
 
 def leaves(value: dict[str, object]) -> set[str]:
-    return {one if isinstance(one, str) else json.dumps(one) for one in value.values()}
+    return {item if isinstance(item, str) else json.dumps(item) for item in value.values()}
 
 
 @some

@@ -43,9 +43,9 @@ def taken(bodies: Iterable[Body], format: Any) -> list[Given]:
 def drawn(seed: int, format: Any) -> list[Given]:
     """Return the messages that an append takes of a history whose images and files a model has recalled, as a run stores it."""
     random, messages = Random(f"recall {format} {seed}"), list[Given]()
-    for given in taken(history(seed, format), format):
-        messages.append(given)
-        message = CODECS[format].parse(given.body)
+    for item in taken(history(seed, format), format):
+        messages.append(item)
+        message = CODECS[format].parse(item.body)
         content = [*message.content, *(block for result in message.tool_results for block in result.content)]
         media = media_of(media_blocks(content))
         if media and random.random() < 0.5:
@@ -113,7 +113,7 @@ def test_W5_no_block_of_a_provider_is_lost_without_a_word_in_the_manifest(format
         parts, sent = built.manifest.parts, f"{built.system}\n{texts(built)}"
         whole = {part.first for part in parts if part.kind == "message" and part.level == "whole"}
         words = {(part.first, part.reason) for part in parts if part.kind == "block"}
-        outlines = [outline_of(CODECS[given.format].parse(given.body)) for given in messages]
+        outlines = [outline_of(CODECS[message.format].parse(message.body)) for message in messages]
         paired = set(pair(enumerate(outlines, start=1)).result_of.values())
         for position in whole:
             assert position is not None
@@ -168,7 +168,7 @@ def told(messages: list[Given], format: str, seed: int) -> str:
         fewer = messages[:index] + messages[index + 1 :]
         if problems(fewer, format, seed):
             return told(fewer, format, seed)
-    bodies = [given.body for given in messages]
+    bodies = [message.body for message in messages]
     return "\n".join([*problems(messages, format, seed), json.dumps(bodies)])
 
 

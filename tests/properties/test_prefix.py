@@ -80,10 +80,10 @@ def test_W6_of_well_formed_sessions_too(history: History, wanted: Asked) -> None
 def test_W6_of_a_well_formed_session_default_breaks_where_the_budget_presses_and_nowhere_else(
     history: History, budget: int, format: Any
 ) -> None:
-    found = assert_prefix(stored(history), Asked("default", budget, format)).prefix
-    assert found.reason in (None, "first", "crossing", "budget", "large_result")
-    found = assert_prefix(stored(history), Asked("default", format=format)).prefix
-    assert found.reason in (None, "first")
+    result = assert_prefix(stored(history), Asked("default", budget, format)).prefix
+    assert result.reason in (None, "first", "crossing", "budget", "large_result")
+    result = assert_prefix(stored(history), Asked("default", format=format)).prefix
+    assert result.reason in (None, "first")
 
 
 @pytest.mark.parametrize("format", FORMATS)

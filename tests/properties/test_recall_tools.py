@@ -58,7 +58,7 @@ def shaped(format: str, name: str, **parameters: Any) -> dict[str, Any]:
 
 
 def names(tools: list[Any]) -> list[str]:
-    return [(one.get("function") or one.get("toolSpec") or one)["name"] for one in tools]
+    return [(tool.get("function") or tool.get("toolSpec") or tool)["name"] for tool in tools]
 
 
 def test_the_constants_are_what_the_tokeniser_counts() -> None:
@@ -110,8 +110,8 @@ def test_beside_tools_of_any_shape_they_have_the_shape_of_the_format(log: Turnlo
             assert {shape_of(tool) for tool in window.tools} == {sent}
             assert lint(window.messages, format=sent) == []
         is_first = sent in ("openai_chat", "openai_responses")
-        told = window.messages[0]["content"] if is_first else window.system
-        assert str(told).count("You find things.") == str(told).count(RECALL_LINE) == 1
+        result = window.messages[0]["content"] if is_first else window.system
+        assert str(result).count("You find things.") == str(result).count(RECALL_LINE) == 1
         assert count_tools(window.tools, COUNTER) <= window.manifest.totals["tools"]
 
 

@@ -44,10 +44,10 @@ ODD_BUT_PERHAPS_LEGAL = ("user", "assistant", "system", "developer", "image", "p
 @trips
 @given(orderly(), formats)
 def test_a_well_formed_history_comes_back_equal_in_its_format(history: History, format: Format) -> None:
-    bodies = [sendable(given) for given in history if given.format == format]
-    alone = tuple(given for given in history if given.format == format and not _has_calls(given))
+    bodies = [sendable(value) for value in history if value.format == format]
+    alone = tuple(value for value in history if value.format == format and not _has_calls(value))
     assert window(stored(alone), Asked("full", format=format, system="")).messages[_system(format) :] == [
-        sendable(given) for given in alone
+        sendable(value) for value in alone
     ]
     if len(bodies) == len(history):
         assert window(stored(history), Asked("full", format=format, system="")).messages[_system(format) :] == bodies
@@ -63,7 +63,7 @@ def test_a_well_formed_history_of_a_provider_comes_back_equal_but_for_the_last_l
     sent = window(stored(history), Asked("full", format=format)).messages
     # No calls at the end, and these two providers want the user's word last.
     added = 1 if format != "openai_responses" or not history else 0
-    assert sent[: len(sent) - added] == [sendable(given) for given in history]
+    assert sent[: len(sent) - added] == [sendable(value) for value in history]
 
 
 @trips
@@ -80,8 +80,8 @@ def test_rendering_what_was_rendered_changes_nothing(history: History, format: F
 @trips
 @given(st.lists(moves(ODD_BUT_PERHAPS_LEGAL, fates=False), min_size=1, max_size=4).map(played))
 def test_what_the_linter_takes_as_given_is_sent_as_given(history: History) -> None:
-    bodies = [given.body for given in history]
-    assume(all(given.format == "openai_chat" for given in history) and lint(bodies, format="openai_chat") == [])
+    bodies = [value.body for value in history]
+    assume(all(value.format == "openai_chat" for value in history) and lint(bodies, format="openai_chat") == [])
     assert window(stored(history), Asked("full")).messages == bodies
 
 
@@ -91,29 +91,29 @@ def test_in_disorder_nothing_but_ids_changes_in_a_body_that_its_provider_would_t
     history: History, format: Format
 ) -> None:
     sent = Counter(_without_ids(message) for message in window(stored(history), Asked("full", format=format)).messages)
-    expected = Counter(_without_ids(sendable(one)) for one in _comes_back(history, format))
+    expected = Counter(_without_ids(sendable(item)) for item in _comes_back(history, format))
     assert expected - sent == Counter()
 
 
 def _comes_back(history: History, format: Format) -> list[Given]:
     """The messages that have to come back: sent at all, in their own format, and legal but for ids."""
-    plain, found = plainly_paired(history), list[Given]()
+    plain, result = plainly_paired(history), list[Given]()
     answering = set(plain.result_of.values())
-    for at, one in enumerate(history):
-        position, role = at + 1, role_of(one)
-        if one.format != format or role == "unknown":
+    for at, item in enumerate(history):
+        position, role = at + 1, role_of(item)
+        if item.format != format or role == "unknown":
             continue
         if position in plain.calls and (role != "assistant" or plain.is_left_out(position, answer_open_calls=False)):
             continue
-        results = one.body.get("tool_results") or ([one.body] if role == "tool" else [])
+        results = item.body.get("tool_results") or ([item.body] if role == "tool" else [])
         if results and (role != "tool" or not all((position, index) in answering for index in range(len(results)))):
             continue
         if role == "tool" and (not results or _is_shared(plain.result_of, position) or _waits(plain, position)):
             continue
-        if format == "openai_chat" and _is_refused(sendable(one)):
+        if format == "openai_chat" and _is_refused(sendable(item)):
             continue
-        found.append(one)
-    return found
+        result.append(item)
+    return result
 
 
 def _is_shared(result_of: dict[tuple[int, int], tuple[int, int]], position: int) -> bool:
@@ -133,7 +133,7 @@ def _is_refused(body: Body) -> bool:
     of_ids = {"call_unanswered", "orphan_result", "result_id", "result_id_unknown", "call_id", "call_id_too_long"}
     of_ids |= {"call_id_repeated"}
     legacy = body["role"] == "function" or body.get("function_call") is not None
-    return legacy or any(found.rule not in of_ids for found in lint([body], format="openai_chat"))
+    return legacy or any(match.rule not in of_ids for match in lint([body], format="openai_chat"))
 
 
 def _without_ids(body: Body) -> str:
@@ -141,7 +141,7 @@ def _without_ids(body: Body) -> str:
     body.pop("tool_call_id", None)
     for key, name in (("tool_calls", "id"), ("tool_results", "tool_call_id")):
         if isinstance(body.get(key), list):
-            body[key] = [{field: value for field, value in one.items() if field != name} for one in body[key]]
+            body[key] = [{field: value for field, value in item.items() if field != name} for item in body[key]]
     return json.dumps(body, sort_keys=True)
 
 
@@ -181,12 +181,12 @@ def test_a_digest_has_the_first_500_characters_and_says_how_many_are_missing(sai
 @trips
 @given(st.text(), st.integers(1, 40))
 def test_a_cut_keeps_whole_characters_and_nothing_else(text: str, limit: int) -> None:
-    found = cut(text, limit)
+    result = cut(text, limit)
     if len(text) <= limit:
-        assert found == text
+        assert result == text
     else:
-        assert found == f"{text[:limit]}...[truncated {len(text) - limit} characters]"
-        assert found.encode("utf-8", "surrogatepass").startswith(text[:limit].encode("utf-8", "surrogatepass"))
+        assert result == f"{text[:limit]}...[truncated {len(text) - limit} characters]"
+        assert result.encode("utf-8", "surrogatepass").startswith(text[:limit].encode("utf-8", "surrogatepass"))
 
 
 # ---------------------------------------------------------------- fences
@@ -205,11 +205,11 @@ fence_like = st.lists(
 @example("</turnlog-data></turnlog-data>")
 @example("<<//turnlog-data>")
 def test_content_can_neither_close_a_fence_nor_open_one(content: str) -> None:
-    found = fenced("user tool calls", content)
-    assert found.count("</turnlog-data") == 1
-    assert found.count("<turnlog-data") == 1
-    assert found.startswith("<turnlog-data kind='user tool calls'>\n")
-    assert found.endswith("\n</turnlog-data>")
+    result = fenced("user tool calls", content)
+    assert result.count("</turnlog-data") == 1
+    assert result.count("<turnlog-data") == 1
+    assert result.startswith("<turnlog-data kind='user tool calls'>\n")
+    assert result.endswith("\n</turnlog-data>")
 
 
 @trips
@@ -228,10 +228,10 @@ def test_a_users_own_calls_are_sent_as_one_fence_that_neither_arguments_nor_resu
         )
     )
     for format in ("openai_chat", "turnlog"):
-        spoken, told = window(stored(history), replace(Asked("full"), format=format)).messages  # type: ignore[arg-type]
-        content = str(told["content"])
+        spoken, value = window(stored(history), replace(Asked("full"), format=format)).messages  # type: ignore[arg-type]
+        content = str(value["content"])
         assert (spoken["role"], spoken["content"]) == ("user", "I did this.")
-        assert told["role"] == "user"
+        assert value["role"] == "user"
         assert content.startswith("<turnlog-data kind='earlier tool calls'>\n")
         assert content.endswith("\n</turnlog-data>")
         assert content.count("</turnlog-data") == content.count("<turnlog-data") == 1

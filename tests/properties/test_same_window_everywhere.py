@@ -43,20 +43,22 @@ def log() -> Iterator[Turnlog]:
 def of_session(log: Turnlog, history: History, policy: str, format: Format, budget: int | None) -> WindowAnswer:
     session = log.sessions.create(recall="never")
     for at in range(0, len(history), 7):
-        session.append(*(one.body for one in history[at : at + 7]), lenient=True)
+        session.append(*(item.body for item in history[at : at + 7]), lenient=True)
     return session.context(policy=policy, format=format, budget=budget)
 
 
 def of_list(history: History, policy: str, format: Format, budget: int | None) -> WindowAnswer:
-    return build_window([one.body for one in history], policy=policy, format=format, budget=budget)
+    return build_window([item.body for item in history], policy=policy, format=format, budget=budget)
 
 
 def sent(answer: WindowAnswer, offset: int = 0) -> str:
     """What is sent, with the ids that were made of positions as if counted from 1."""
-    text = json.dumps([answer.messages, answer.system, answer.tools, [one.ref for one in answer.open_calls]])
-    text = re.sub(r"\bcall_(\d+)_(\d+)", lambda found: f"call_{int(found[1]) - offset}_{found[2]}", text)
-    text = re.sub(r"\\n(\d+)\.(\d+) ", lambda found: f"\\n{int(found[1]) - offset}.{found[2]} ", text)
-    return re.sub(r'"(\d+)\.(\d+)"', lambda found: f'"{int(found[1]) - offset}.{found[2]}"', text)
+    text = json.dumps(
+        [answer.messages, answer.system, answer.tools, [open_call.ref for open_call in answer.open_calls]]
+    )
+    text = re.sub(r"\bcall_(\d+)_(\d+)", lambda item: f"call_{int(item[1]) - offset}_{item[2]}", text)
+    text = re.sub(r"\\n(\d+)\.(\d+) ", lambda item: f"\\n{int(item[1]) - offset}.{item[2]} ", text)
+    return re.sub(r'"(\d+)\.(\d+)"', lambda item: f'"{int(item[1]) - offset}.{item[2]}"', text)
 
 
 @some
@@ -83,10 +85,10 @@ def test_under_a_budget_too_and_with_the_same_tokens(log: Turnlog, history: Hist
             of_session(log, history, policy, "openai_chat", budget)
         assert raised.value.details == error.details
     else:
-        found = of_session(log, history, policy, "openai_chat", budget)
-        assert sent(found, SESSION_OFFSET) == sent(wanted)
-        assert found.tokens == wanted.tokens
-        assert found.manifest.totals == wanted.manifest.totals
+        result = of_session(log, history, policy, "openai_chat", budget)
+        assert sent(result, SESSION_OFFSET) == sent(wanted)
+        assert result.tokens == wanted.tokens
+        assert result.manifest.totals == wanted.manifest.totals
 
 
 def test_what_comes_back_has_a_day_where_it_is_known(log: Turnlog) -> None:
@@ -115,5 +117,5 @@ def test_the_projects_own_conversations_too(log: Turnlog, number: int) -> None:
     """Each conversation with one of three presets, so that all of them are tried; each with all of them in `make full`."""
     history = list(SAMPLES.values())[number]
     for policy in PRESETS if is_full() else list(PRESETS)[number % 3 :: 3]:
-        found = of_session(log, history, policy, "openai_chat", None)
-        assert sent(found, SESSION_OFFSET) == sent(of_list(history, policy, "openai_chat", None))
+        result = of_session(log, history, policy, "openai_chat", None)
+        assert sent(result, SESSION_OFFSET) == sent(of_list(history, policy, "openai_chat", None))

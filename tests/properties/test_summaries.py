@@ -81,9 +81,9 @@ def filled(log: Turnlog, history: History, size: int, rounds: list[int]) -> Sess
     session = log.sessions.create()
     for at, start in enumerate(range(0, len(history), size)):
         batch = history[start : start + size]
-        for one in batch:
-            meta = {"pin": one.pin, "status": "interrupted" if one.interrupted else "complete"}
-            session.append(one.body, meta=[meta], format=one.format, lenient=True)
+        for item in batch:
+            meta = {"pin": item.pin, "status": "interrupted" if item.interrupted else "complete"}
+            session.append(item.body, meta=[meta], format=item.format, lenient=True)
         if at in rounds:
             session.compress(keep_loops=at % 2, max_tokens=64)
     return session
@@ -97,7 +97,7 @@ def built(session: Session, policy: Any, format: Format, budget: int) -> WindowA
 
 
 def recounted(window: WindowAnswer, format: Format) -> int:
-    return WINDOW_OVERHEAD + sum(count_message(CODECS[format].parse(one), COUNTER) for one in window.messages)
+    return WINDOW_OVERHEAD + sum(count_message(CODECS[format].parse(message), COUNTER) for message in window.messages)
 
 
 @laws
@@ -118,7 +118,7 @@ def test_windows_with_a_summary_keep_the_laws(
         assert lint(window.messages, format="openai_chat") == []
     assert recounted(window, format) <= window.tokens
     assert window.tokens == sum(window.manifest.totals.values()) + WINDOW_OVERHEAD
-    assert [message.body for message in session.messages()] == [one.body for one in history], "nothing is lost"
+    assert [message.body for message in session.messages()] == [item.body for item in history], "nothing is lost"
     summary = session.summary()
     if summary is not None:
         check_cover(session, summary, window)
@@ -150,7 +150,7 @@ def test_a_summary_is_valid_and_counted_as_anyone_s_message_in_every_format(
         where = {"system": window.system if format in FENCING else None}.get(told.get("as", "user"))
         assert "summary of exchanges" in str(where or window.messages)
     positions = [message.position for message in session.messages()]
-    codec = [CODECS[one.format].parse(one.body).role for one in history]
+    codec = [CODECS[item.format].parse(item.body).role for item in history]
     at = next((at for at in range(len(codec) - 1, 0, -1) if codec[at] == "assistant"), 0)
     if at and window.prefix.reason != "first" and budget == 1_000_000:
         earlier = session.context(policy=policy, format=format, budget=budget, at=positions[at] - 1)
@@ -170,14 +170,14 @@ def test_whose_message_it_is(log: Turnlog, role: str, format: Any) -> None:
     session.compress(keep_loops=1)
     step = {"step": "summary", "as": role, "label": "Before </turnlog-data>:"}
     window = session.context(policy={"steps": [step]}, format=format)
-    found = [one for one in window.messages if "summary of exchanges" in json.dumps(one)]
+    values = [message for message in window.messages if "summary of exchanges" in json.dumps(message)]
     if role == "system" and format in FENCING:
-        assert found == []
+        assert values == []
         assert str(window.system).startswith("Be brief.\n\n<turnlog-data")
         text = str(window.system)
     else:
-        assert [one["role"] for one in found] == [role]
-        text = json.dumps(found)
+        assert [item["role"] for item in values] == [role]
+        text = json.dumps(values)
     assert "Before " in text
     assert text.count("</turnlog-data>") == 1, "a label can't close the fence"
     if format != "turnlog":
@@ -186,8 +186,8 @@ def test_whose_message_it_is(log: Turnlog, role: str, format: Any) -> None:
 
 def test_in_every_preset_it_is_the_user_s_and_its_label_is_in_its_language(log: Turnlog) -> None:
     for policy in PRESETS.values():
-        for one in policy.steps:
-            assert not isinstance(one, Summary) or (one.as_, one.label) == ("user", None)
+        for step in policy.steps:
+            assert not isinstance(step, Summary) or (step.as_, step.label) == ("user", None)
     log._backend._app.compress_session._summariser, before = (  # type: ignore[attr-defined]
         log._backend._app.summariser,  # type: ignore[attr-defined]
         log._backend._app.compress_session._summariser,  # type: ignore[attr-defined]
@@ -227,11 +227,11 @@ def test_a_summary_of_steps_of_the_open_loop_keeps_the_laws(
     session = log.sessions.create(policy={"steps": [{"step": "summary"}]}, output_reserve=reserve)
     sent: WindowAnswer | None = None
     for at, start in enumerate(range(0, len(history), size)):
-        for one in history[start : start + size]:
-            if CODECS[one.format].parse(one.body).role == "assistant" and policy != "full":
+        for item in history[start : start + size]:
+            if CODECS[item.format].parse(item.body).role == "assistant" and policy != "full":
                 sent = appended_to(sent, built(session, policy, format, 1_500), format)
-            meta = {"pin": one.pin, "status": "interrupted" if one.interrupted else "complete"}
-            session.append(one.body, meta=[meta], format=one.format, lenient=True)
+            meta = {"pin": item.pin, "status": "interrupted" if item.interrupted else "complete"}
+            session.append(item.body, meta=[meta], format=item.format, lenient=True)
         if at in rounds:
             session.compress(max_tokens=64)
     window = built(session, policy, format, 1_500)
@@ -239,7 +239,7 @@ def test_a_summary_of_steps_of_the_open_loop_keeps_the_laws(
         assert lint(window.messages, format=format) == []
     assert recounted(window, format) <= window.tokens
     assert window.tokens == sum(window.manifest.totals.values()) + WINDOW_OVERHEAD
-    assert [message.body for message in session.messages()] == [one.body for one in history], "nothing is lost"
+    assert [message.body for message in session.messages()] == [item.body for item in history], "nothing is lost"
     summary = session.summary()
     if summary is not None and policy != "full":
         check_cover(session, summary, window)
@@ -268,8 +268,12 @@ def check_parted(session: Session, history: History, summary: SummaryAnswer, win
         assert set(plain.unanswered(position)) <= plain.hosted, "a covered call has its result, which is covered too"
     shown = {places[part.first] for part in window.manifest.parts if part.kind == "message" and part.first in places}
     if "summary" in {part.kind for part in window.manifest.parts} and loops[last] == max(loops.values()):
-        for at, one in enumerate(history[:last], start=1):
-            if loops[at] == loops[last] and CODECS[one.format].parse(one.body).role == "user" and not one.interrupted:
+        for at, item in enumerate(history[:last], start=1):
+            if (
+                loops[at] == loops[last]
+                and CODECS[item.format].parse(item.body).role == "user"
+                and not item.interrupted
+            ):
                 assert at in shown, "what the user said stays while the loop is open"
 
 

@@ -57,27 +57,27 @@ def test_it_takes_at_most_its_bound_and_is_what_is_newest(
     event = summary_of(text, known)
     view = shortened(event, max_tokens)
     assert view.summary is not None
-    charged, found = summary_tokens(view.summary), view.summary
+    charged, result = summary_tokens(view.summary), view.summary
     assert charged <= max_tokens or view.summary is event
     if view.summary is event:
         assert (summary_tokens(event) <= max_tokens, view.summary_reason) == (True, "")
         return
     assert view.summary_reason == "max_tokens"
-    assert COUNTER.count(summary_text(found)) + 4 <= charged
-    mark, _, left = found.text.partition("\n")
+    assert COUNTER.count(summary_text(result)) + 4 <= charged
+    mark, _, left = result.text.partition("\n")
     said = MARK.fullmatch(mark)
     assert said is not None
     whole = text.strip()
     assert whole.endswith(left) and len(left) == len(whole) - int(said[1])
-    assert found.facts == known[int(said[2]) :]
-    assert (found.first, found.last, found.source_tokens) == (event.first, event.last, event.source_tokens)
+    assert result.facts == known[int(said[2]) :]
+    assert (result.first, result.last, result.source_tokens) == (event.first, event.last, event.source_tokens)
 
 
 @laws
 @given(st.lists(plain_lines, min_size=8, max_size=60))
 def test_it_is_cut_where_a_line_begins_else_where_a_word_begins(found: list[list[str]]) -> None:
     for separator in ("\n", " "):
-        text = separator.join(" ".join(one) for one in found)
+        text = separator.join(" ".join(item) for item in found)
         view = shortened(summary_of(text, ()), 150)
         assert view.summary is not None
         left = view.summary.text.partition("\n")[2] if view.summary_reason else text

@@ -138,10 +138,10 @@ def test_W3_payloads_out_of_line_keep_the_budget_too_and_give_the_same_window(hi
             window_by_cards(held, wanted)
             break
         wanted = replace(wanted, budget=_needed(held, wanted))
-    found = window_by_cards(held, wanted)
-    assert recounted(found, wanted) <= found.tokens <= wanted.budget
+    result = window_by_cards(held, wanted)
+    assert recounted(result, wanted) <= result.tokens <= wanted.budget
     if wanted.budget == AMPLE and wanted.policy.startswith(("full", "turns", "messages", "buffer")):
-        assert found.messages == window(held, wanted).messages
+        assert result.messages == window(held, wanted).messages
 
 
 def _needed(held: Stored, wanted: Asked) -> int:
@@ -177,12 +177,12 @@ def test_W5_every_message_is_accounted_for_once_and_what_is_left_out_is_declared
 @pytest.mark.parametrize("shown", [1, 2, 3])
 def test_W5_the_line_counts_what_is_not_shown(shown: int) -> None:
     said = [{"role": role, "content": f"{role} {at}"} for at in range(5) for role in ("user", "assistant")]
-    found = window(stored(given_openai(said)), Asked(f"turns({shown})"))
-    lines = [text for message in found.messages if "not shown here]" in (text := content_of(message))]
-    missing = 5 - (len(found.messages) - 1) // 2
+    result = window(stored(given_openai(said)), Asked(f"turns({shown})"))
+    lines = [text for message in result.messages if "not shown here]" in (text := content_of(message))]
+    missing = 5 - (len(result.messages) - 1) // 2
     exchanges = f"{missing} earlier exchange{'s' if missing > 1 else ''}"
     assert lines == [f"[{2 * missing} earlier messages ({exchanges}) of this conversation not shown here]"]
-    assert found.messages[1:] == said[2 * missing :]
+    assert result.messages[1:] == said[2 * missing :]
 
 
 # ---------------------------------------------------------------- W7
@@ -246,7 +246,9 @@ REAL_ASKED = tuple(
 )
 
 
-@pytest.mark.parametrize(("name", "history"), [pytest.param(*one, id=one[0]) for one in sample_histories()])
+@pytest.mark.parametrize(
+    ("name", "history"), [pytest.param(*sample_history, id=sample_history[0]) for sample_history in sample_histories()]
+)
 def test_W1_to_W5_hold_on_the_projects_own_conversations(name: str, history: History) -> None:
     for wanted in REAL_ASKED:
         assert_laws(stored(marked(history)), wanted)
@@ -286,7 +288,7 @@ def assert_laws_on_real(histories: list[tuple[str, History]], *, calls: int | No
     turn = 0
     for name, history in histories:
         held = stored(marked(history))
-        answered = [at for at, given in enumerate(history) if at and role_of(given) == "assistant"]
+        answered = [at for at, value in enumerate(history) if at and role_of(value) == "assistant"]
         for count in answered[:: max(1, -(-len(answered) // calls))] if calls else answered:
             so_far = first(held, count)
             for _ in range(each):

@@ -36,7 +36,7 @@ def asked(*messages: dict[str, Any], format: str, **options: Any) -> tuple[Windo
 
 
 def listed(window: WindowAnswer) -> list[tuple[str, dict[str, Any]]]:
-    return [(one.pointer, one.form) for one in window.manifest.breakpoints]
+    return [(item.pointer, item.form) for item in window.manifest.breakpoints]
 
 
 # ---------------------------------------------------------------- in each form

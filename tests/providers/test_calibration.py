@@ -14,10 +14,10 @@ commits = st.lists(st.tuples(st.none() | st.integers(20, 500), st.booleans()), m
 
 
 def folded(ratios: list[int], *, opens_loop: bool = False, start: Calibration | None = None) -> Calibration:
-    found = start if start is not None else Calibration()
+    result = start if start is not None else Calibration()
     for ratio in ratios:
-        found = found.after(ratio, opens_loop=opens_loop)
-    return found
+        result = result.after(ratio, opens_loop=opens_loop)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_it_stands_on_steps_within_its_bounds_and_reads_back_the_same(found: lis
 @given(st.integers(50, 280), st.lists(st.integers(0, 9), max_size=100), st.booleans())
 def test_a_steady_provider_moves_it_at_most_four_times(base: int, noise: list[int], opens_loop: bool) -> None:
     moves, calibration = 0, Calibration()
-    for one in noise:
-        before, calibration = calibration, calibration.after(base + one, opens_loop=opens_loop)
+    for item in noise:
+        before, calibration = calibration, calibration.after(base + item, opens_loop=opens_loop)
         moves += calibration.percent != before.percent
     assert moves <= 4
     if len(noise) >= 5:
-        newest = sorted(base + one for one in noise[-5:])
+        newest = sorted(base + item for item in noise[-5:])
         assert calibration.percent >= newest[2], "never below the median"
 
 

@@ -24,7 +24,13 @@ RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "out", "cache_co
 def given(body: dict[str, Any], *, calls: tuple[str, ...] = (), results: tuple[str, ...] = ()) -> Turn:
     message = CODEC.parse(body)
     calls = calls or tuple(call.id for call in message.tool_calls)
-    return Turn(message, "anthropic", body, calls, results or tuple(one.tool_call_id for one in message.tool_results))
+    return Turn(
+        message,
+        "anthropic",
+        body,
+        calls,
+        results or tuple(tool_result.tool_call_id for tool_result in message.tool_results),
+    )
 
 
 def sent(*turns: Turn, system: str | None = None) -> Any:
@@ -269,7 +275,9 @@ def test_a_result_behind_text_is_sent_before_it() -> None:
 
 def test_results_of_one_turn_are_gathered_before_any_text() -> None:
     calls = tuple(ToolCall(name, "f", "") for name in "ab")
-    results = [Turn(Message("tool", tool_results=(ToolResult(one, (Text(one),)),)), result_ids=(one,)) for one in "ab"]
+    results = [
+        Turn(Message("tool", tool_results=(ToolResult(item, (Text(item),)),)), result_ids=(item,)) for item in "ab"
+    ]
     turns = [
         Turn(Message("user", (Text("hi"),))),
         Turn(Message("assistant", (Thinking("x", "y"), Text("so")), calls), call_ids=("a", "b")),
@@ -289,7 +297,8 @@ def test_results_of_one_turn_are_gathered_before_any_text() -> None:
         {
             "role": "user",
             "content": [
-                {"type": "tool_result", "tool_use_id": one, "content": [{"type": "text", "text": one}]} for one in "ab"
+                {"type": "tool_result", "tool_use_id": item, "content": [{"type": "text", "text": item}]}
+                for item in "ab"
             ],
         },
         {"role": "user", "content": "and"},

@@ -85,9 +85,9 @@ def test_neighbours_of_one_role_are_joined_and_lines_stand_at_the_ends() -> None
 
 
 def test_results_of_a_turn_are_one_message_with_what_the_user_says_behind_them() -> None:
-    calls = tuple(ToolCall(one, "a b", "no json") for one in "ab")
+    calls = tuple(ToolCall(item, "a b", "no json") for item in "ab")
     results = [
-        Turn(Message("tool", tool_results=(ToolResult(one, (), is_error=True),)), result_ids=(one,)) for one in "ab"
+        Turn(Message("tool", tool_results=(ToolResult(item, (), is_error=True),)), result_ids=(item,)) for item in "ab"
     ]
     turns = [
         Turn(Message("assistant", tool_calls=calls), call_ids=("a", "b")),
@@ -97,7 +97,7 @@ def test_results_of_a_turn_are_one_message_with_what_the_user_says_behind_them()
     assistant, user = sent(*turns)[1:]
     assert [block["toolUse"]["input"] for block in assistant["content"]] == [{"_raw": "no json"}] * 2
     assert user["content"] == [
-        *({"toolResult": {"toolUseId": one, "content": [{"text": NO_OUTPUT}], "status": "error"}} for one in "ab"),
+        *({"toolResult": {"toolUseId": item, "content": [{"text": NO_OUTPUT}], "status": "error"}} for item in "ab"),
         {"text": "x"},
     ]
 

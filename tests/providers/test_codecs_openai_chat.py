@@ -241,7 +241,7 @@ def test_what_the_provider_would_refuse_is_repaired_and_nothing_else(
     body: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
     assert sent(body) == [wanted]
-    alone = [found.rule for found in lint([wanted], format="openai_chat")]
+    alone = [match.rule for match in lint([wanted], format="openai_chat")]
     assert set(alone) <= {"call_unanswered", "orphan_result"}
 
 
@@ -279,18 +279,18 @@ def test_what_the_provider_would_refuse_is_repaired_and_nothing_else(
     ],
 )
 def test_made_content(message: Message, content: Any) -> None:
-    found = made(message)
-    assert found == [{"role": message.role, "content": content}]
-    assert lint(found, format="openai_chat") == []
+    result = made(message)
+    assert result == [{"role": message.role, "content": content}]
+    assert lint(result, format="openai_chat") == []
 
 
 def test_made_calls_and_results_each_in_a_message_of_its_own() -> None:
     results = (ToolResult("x", (Text("1"),)), ToolResult("y", (Text("2"),), is_error=True))
-    found = made(
+    result = made(
         Message("assistant", (Text("so"),), tool_calls=(ToolCall("x", "a b", "{}"), ToolCall("y", "g", "no json"))),
         call_ids=("c1", "c2"),
     ) + made(Message("tool", tool_results=results), result_ids=("c1", "c2"))
-    assert found == [
+    assert result == [
         {
             "role": "assistant",
             "content": "so",
@@ -299,7 +299,7 @@ def test_made_calls_and_results_each_in_a_message_of_its_own() -> None:
         {"role": "tool", "tool_call_id": "c1", "content": "1"},
         {"role": "tool", "tool_call_id": "c2", "content": "[error] 2"},
     ]
-    assert lint(found, format="openai_chat") == []
+    assert lint(result, format="openai_chat") == []
 
 
 def test_a_message_of_results_alone_is_only_these_and_calls_follow_results() -> None:

@@ -153,7 +153,7 @@ def test_items_come_back_equal_and_in_order() -> None:
 def test_parallel_calls_are_one_message_elsewhere() -> None:
     items = [USER, REASONING, call("a"), call("b"), output("a"), output("b")]
     chat = build_window(items, format="openai_chat").messages
-    assert [one["id"] for one in chat[1]["tool_calls"]] == ["a", "b"]
+    assert [tool_call["id"] for tool_call in chat[1]["tool_calls"]] == ["a", "b"]
     assert [message["role"] for message in chat] == ["user", "assistant", "tool", "tool"]
     claude = build_window(items, format="anthropic").messages
     assert [message["role"] for message in claude] == ["user", "assistant", "user"]
@@ -174,7 +174,7 @@ def test_reasoning_stays_with_its_item_or_goes_with_it() -> None:
 def test_one_open_call_holds_its_parallel_calls_back() -> None:
     window = build_window([USER, call("a"), call("b"), output("a")], format="openai_responses")
     assert window.messages == [USER]
-    assert [one.call_id for one in window.open_calls] == ["b"]
+    assert [open_call.call_id for open_call in window.open_calls] == ["b"]
 
 
 def test_an_unanswered_call_of_a_custom_tool_is_settled_in_kind() -> None:

@@ -18,60 +18,70 @@ CALLS: dict[str, list[dict[str, Any]]] = {
             "role": "assistant",
             "content": "I look.",
             "tool_calls": [
-                {"id": one, "type": "function", "function": {"name": "look", "arguments": "{}"}} for one in "ab"
+                {"id": item, "type": "function", "function": {"name": "look", "arguments": "{}"}} for item in "ab"
             ],
         },
-        *({"role": "tool", "tool_call_id": one, "content": "found"} for one in "ab"),
+        *({"role": "tool", "tool_call_id": item, "content": "found"} for item in "ab"),
     ],
     "openai_responses": [
         {"type": "reasoning", "id": "rs_1", "summary": []},
-        *({"type": "function_call", "call_id": one, "name": "look", "arguments": "{}"} for one in "ab"),
-        *({"type": "function_call_output", "call_id": one, "output": "found"} for one in "ab"),
+        *({"type": "function_call", "call_id": item, "name": "look", "arguments": "{}"} for item in "ab"),
+        *({"type": "function_call_output", "call_id": item, "output": "found"} for item in "ab"),
     ],
     "anthropic": [
         {
             "role": "assistant",
-            "content": [{"type": "tool_use", "id": one, "name": "look", "input": {}} for one in "ab"],
+            "content": [{"type": "tool_use", "id": item, "name": "look", "input": {}} for item in "ab"],
         },
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": one, "content": "found"} for one in "ab"]},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": item, "content": "found"} for item in "ab"],
+        },
     ],
     "bedrock_converse": [
         {
             "role": "assistant",
-            "content": [{"toolUse": {"toolUseId": one, "name": "look", "input": {}}} for one in "ab"],
+            "content": [{"toolUse": {"toolUseId": item, "name": "look", "input": {}}} for item in "ab"],
         },
         {
             "role": "user",
-            "content": [{"toolResult": {"toolUseId": one, "content": [{"text": "found"}]}} for one in "ab"],
+            "content": [{"toolResult": {"toolUseId": item, "content": [{"text": "found"}]}} for item in "ab"],
         },
     ],
     "turnlog": [
-        {"role": "assistant", "content": None, "tool_calls": [{"id": one, "name": "look", "args": {}} for one in "ab"]},
-        {"role": "tool", "tool_results": [{"tool_call_id": one, "result": "found", "is_error": False} for one in "ab"]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": item, "name": "look", "args": {}} for item in "ab"],
+        },
+        {
+            "role": "tool",
+            "tool_results": [{"tool_call_id": item, "result": "found", "is_error": False} for item in "ab"],
+        },
     ],
     "ai_sdk": [
         {
             "role": "assistant",
-            "content": [{"type": "tool-call", "toolCallId": one, "toolName": "look", "input": {}} for one in "ab"],
+            "content": [{"type": "tool-call", "toolCallId": item, "toolName": "look", "input": {}} for item in "ab"],
         },
         {
             "role": "tool",
             "content": [
                 {
                     "type": "tool-result",
-                    "toolCallId": one,
+                    "toolCallId": item,
                     "toolName": "look",
                     "output": {"type": "text", "value": "found"},
                 }
-                for one in "ab"
+                for item in "ab"
             ],
         },
     ],
     "openai_agents_js": [
-        *({"type": "function_call", "callId": one, "name": "look", "arguments": "{}"} for one in "ab"),
+        *({"type": "function_call", "callId": item, "name": "look", "arguments": "{}"} for item in "ab"),
         *(
-            {"type": "function_call_result", "callId": one, "name": "look", "status": "completed", "output": "found"}
-            for one in "ab"
+            {"type": "function_call_result", "callId": item, "name": "look", "status": "completed", "output": "found"}
+            for item in "ab"
         ),
     ],
 }
@@ -91,8 +101,8 @@ def test_a_strict_session_takes_each_format_unnamed_and_gives_it_back(log: Turnl
     assert appended.warnings == []
     assert [ref.call_id for ref in appended.refs] == ["a", "b"]
     stored = list(session.messages())
-    assert [one.body for one in stored] == [USER, *CALLS[format]]
-    assert {one.format for one in stored[1:]} == {format}
+    assert [item.body for item in stored] == [USER, *CALLS[format]]
+    assert {item.format for item in stored[1:]} == {format}
     window = session.context(format=format)
     assert window.messages[1:] == CALLS[format]
 
@@ -128,13 +138,13 @@ def test_a_message_that_is_several_items_is_read_as_several_of_one_position(log:
     session = log.sessions.create("s")
     session.append(USER, CALLS["openai_chat"][0])
     read = list(session.messages(format="openai_responses"))
-    assert [(one.position, one.body.get("type")) for one in read] == [
+    assert [(item.position, item.body.get("type")) for item in read] == [
         (2, None),
         (3, None),
         (3, "function_call"),
         (3, "function_call"),
     ]
-    assert sum(one.tokens for one in read) == sum(one.tokens for one in session.messages())
+    assert sum(item.tokens for item in read) == sum(message.tokens for message in session.messages())
 
 
 def test_tools_are_sent_in_the_shape_of_the_format_and_within_the_budget(log: Turnlog) -> None:

@@ -94,10 +94,15 @@ def items(said: str, number: int = 1) -> dict[str, list[Body]]:
 def blocks(said: str, number: int = 1) -> dict[str, list[Body]]:
     """Each kind of call that Anthropic runs, with its result."""
     source = {"type": "text", "media_type": "text/plain", "data": said}
-    found = {"type": "web_search_result", "url": "https://example.com", "title": said, "encrypted_content": "Zm9v" * 99}
+    values = {
+        "type": "web_search_result",
+        "url": "https://example.com",
+        "title": said,
+        "encrypted_content": "Zm9v" * 99,
+    }
     output = {"stdout": said, "stderr": "", "return_code": 0, "content": []}
     results: dict[str, Any] = {
-        "web_search": [found],
+        "web_search": [values],
         "web_fetch": {
             "type": "web_fetch_result",
             "url": "https://example.com",

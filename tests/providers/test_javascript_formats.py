@@ -483,10 +483,10 @@ def test_messages_of_others_come_back_from_these_formats_with_calls_results_and_
         again = log.sessions.create("again")
         warnings = again.append(*window.messages, format=sent).warnings  # type: ignore[arg-type]
         assert {warning.code for warning in warnings} <= {"consecutive_assistant"}
-        told = [message for message in again.context(format="turnlog").messages if message["role"] != "system"]
-        calls = [call for message in told for call in message.get("tool_calls", ())]
+        messages = [message for message in again.context(format="turnlog").messages if message["role"] != "system"]
+        calls = [call for message in messages for call in message.get("tool_calls", ())]
         assert [(call["name"], call["args"]) for call in calls] == [("look", {"id": "W-10023"}), ("fail", {})]
-        results = [result["result"] for message in told for result in message.get("tool_results", ())]
+        results = [result["result"] for message in messages for result in message.get("tool_results", ())]
         assert [text.removeprefix("[error] ") for text in results] == ['{"city":"Berlin"}', "no route"]
 
 

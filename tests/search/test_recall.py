@@ -17,16 +17,16 @@ from turnlog.core.errors import InvalidInputError, NotFoundError
     [("3.1", "of b", 4), ("6.0", "first", 7), ("6.1", "second", 8), ("13.0", None, None)],
 )
 def test_a_call_is_found_by_its_ref(log: Turnlog, ref: str, content: str | None, position: int | None) -> None:
-    found = filled(log).recall(ref)
-    assert (found.found, found.ref, found.content, found.position) == (True, ref, content, position)
-    assert (found.note is None) == (content is not None)
+    recalled = filled(log).recall(ref)
+    assert (recalled.found, recalled.ref, recalled.content, recalled.position) == (True, ref, content, position)
+    assert (recalled.note is None) == (content is not None)
 
 
 def test_a_position_is_a_message_or_its_first_call(log: Turnlog) -> None:
     session = filled(log)
     for position, content in (("2", "go"), ("4", "of b"), ("9", "done")):
-        found = session.recall(position)
-        assert (found.found, found.ref, found.content, found.position, found.name) == (
+        recalled = session.recall(position)
+        assert (recalled.found, recalled.ref, recalled.content, recalled.position, recalled.name) == (
             *(True, position, content, int(position)),
             None,
         )
@@ -50,8 +50,8 @@ def test_the_other_calls_of_an_id_are_named(log: Turnlog) -> None:
     assert session.recall(call_id="b").other_refs is session.recall("3.0").other_refs is None
     assert session.execute_tool("recall_tool_call", {"ref": "a"}).text.endswith("(other calls: 3.0)")
     session.append(calls("a", "a"), result("a", "of the first"), result("a", "of the second"))  # 14
-    found = session.recall(call_id="a")
-    assert (found.ref, found.content, found.other_refs) == ("14.0", "of the first", ["14.1", "11.0", "3.0"])
+    recalled = session.recall(call_id="a")
+    assert (recalled.ref, recalled.content, recalled.other_refs) == ("14.0", "of the first", ["14.1", "11.0", "3.0"])
 
 
 def test_a_second_result_replaces_the_first_where_it_was_read(log: Turnlog) -> None:
@@ -78,12 +78,12 @@ def test_json_of_one_line_is_shown_in_several_where_a_part_of_it_is_wanted(log: 
     assert session.recall("7.0", from_line=2).note == "there is 1 line; none from 2 on"
     lines, start = list[str](), 1
     for _ in range(100):
-        found = session.recall("3.0", from_line=start, max_tokens=4_000)
-        assert found.content is not None
-        shown = found.content.split("\n")
-        lines += shown[:-1] if found.truncated else shown
+        recalled = session.recall("3.0", from_line=start, max_tokens=4_000)
+        assert recalled.content is not None
+        shown = recalled.content.split("\n")
+        lines += shown[:-1] if recalled.truncated else shown
         start = len(lines) + 1
-        if not found.truncated:
+        if not recalled.truncated:
             break
     assert json.loads("\n".join(lines)) == json.loads(text)
 
@@ -93,8 +93,8 @@ def test_json_that_is_nested_deep_takes_no_more_room_than_it_has(log: Turnlog, t
     session = log.sessions.create("s")
     session.append(user("go"), calls("a"), result("a", text))
     for part in ({}, {"from_line": 1}, {"pattern": "1"}, {"pointer": "/0/0"}):
-        found = session.recall("3.0", **part)  # type: ignore[arg-type]
-        assert found.found and found.tokens <= 2_000
+        recalled = session.recall("3.0", **part)  # type: ignore[arg-type]
+        assert recalled.found and recalled.tokens <= 2_000
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_pointers_are_those_of_the_rfc(log: Turnlog, pointer: str, content: str 
     text = '{"~1": "tilde", "/": "slash", "": "empty", "l": [0, 1e400, NaN]}'
     session = log.sessions.create("s")
     session.append(user("go"), calls("a"), result("a", text))
-    found = session.recall("3.0", pointer=pointer)
-    assert (found.content or None) == content
-    assert (found.note is None) == (content is not None)
+    recalled = session.recall("3.0", pointer=pointer)
+    assert (recalled.content or None) == content
+    assert (recalled.note is None) == (content is not None)
 
 
 def test_lone_surrogates_are_found_and_shown(log: Turnlog) -> None:
@@ -180,9 +180,9 @@ def test_results_of_each_format_are_told(log: Turnlog) -> None:
     for at, (messages, content, is_error) in enumerate(results):
         session = log.sessions.create(f"s{at}")
         session.append(user("go"), *messages)
-        for found in (session.recall("3.0"), session.recall(call_id="t")):
-            assert (found.name, found.arguments, found.content) == ("look", {"a": 1}, content)
-            assert found.is_error is is_error
+        for value in (session.recall("3.0"), session.recall(call_id="t")):
+            assert (value.name, value.arguments, value.content) == ("look", {"a": 1}, content)
+            assert value.is_error is is_error
 
 
 def test_a_session_without_the_tools_can_be_searched_all_the_same(log: Turnlog) -> None:
@@ -215,8 +215,8 @@ def test_each_part_can_be_asked_for(log: Turnlog) -> None:
     assert json.loads(session.recall("11.0", pointer="/items/0/n~0").content or "") == [1, 2]
     assert json.loads(session.recall("11.0", pointer="").content or "") == {"items": [{"id": "x/1", "n~": [1, 2]}]}
     for empty in ({"pointer": "/items/7"}, {"pointer": "/no"}, {"pattern": "nowhere"}, {"from_line": 99}):
-        found = session.recall("11.0", **empty)  # type: ignore[arg-type]
-        assert found.found and not found.content and found.note
+        recalled = session.recall("11.0", **empty)  # type: ignore[arg-type]
+        assert recalled.found and not recalled.content and recalled.note
     assert session.recall("3.1", pointer="/x").note is not None
 
 
@@ -226,11 +226,11 @@ def test_what_is_cut_says_so_and_goes_on_where_it_was_cut(log: Turnlog, max_toke
 
     session, shown, start = filled(log), list[str](), 1
     for _ in range(100):
-        found = session.recall("3.0", from_line=start, max_tokens=max_tokens)
-        assert found.content is not None
-        assert TiktokenCounter().count(found.content) <= found.tokens <= max_tokens
-        lines = found.content.split("\n")
-        if not found.truncated:
+        recalled = session.recall("3.0", from_line=start, max_tokens=max_tokens)
+        assert recalled.content is not None
+        assert TiktokenCounter().count(recalled.content) <= recalled.tokens <= max_tokens
+        lines = recalled.content.split("\n")
+        if not recalled.truncated:
             shown += lines
             break
         assert "more lines" in lines[-1]
@@ -245,10 +245,10 @@ def test_what_is_cut_says_so_and_goes_on_where_it_was_cut(log: Turnlog, max_toke
 def test_one_long_line_and_long_arguments_are_cut_too(log: Turnlog) -> None:
     session = log.sessions.create("s")
     session.append(user("go"), calls("a", arguments=json.dumps({"x": "word " * 20_000})), result("a", "é" * 50_000))
-    found = session.recall("3.0", max_tokens=500)
-    assert found.truncated and found.tokens <= 500
-    assert isinstance(found.arguments, str) and "more characters" in found.arguments
-    assert found.content is not None and found.content.startswith("éé") and "more characters" in found.content
+    recalled = session.recall("3.0", max_tokens=500)
+    assert recalled.truncated and recalled.tokens <= 500
+    assert isinstance(recalled.arguments, str) and "more characters" in recalled.arguments
+    assert recalled.content is not None and recalled.content.startswith("éé") and "more characters" in recalled.content
 
 
 LONG_LINE = "word " * 30_000 + "the door code is 7731. " + "word " * 30_000
@@ -259,9 +259,9 @@ def test_the_middle_of_a_long_line_is_found_by_a_pattern(log: Turnlog, text: str
     session = log.sessions.create("s")
     session.append(user("go"), calls("a"), result("a", text))
     for pattern in ("7731", "code is .{4}"):
-        found = session.recall("3.0", pattern=pattern)
-        assert found.content is not None and "the door code is 7731." in found.content
-        assert len(found.content) < 1_100 and not found.truncated
+        recalled = session.recall("3.0", pattern=pattern)
+        assert recalled.content is not None and "the door code is 7731." in recalled.content
+        assert len(recalled.content) < 1_100 and not recalled.truncated
     assert session.recall("3.0", pattern="nowhere").content == ""
 
 
@@ -270,11 +270,11 @@ def test_one_long_line_can_be_read_to_its_end(log: Turnlog, text: str) -> None:
     session, shown = log.sessions.create("s"), list[str]()
     session.append(user("go"), calls("a"), result("a", text))
     for _ in range(100):
-        found = session.recall("3.0", from_line=len(shown) + 1, max_tokens=20_000)
-        assert found.content and found.note == "one line, shown in several"
-        lines = found.content.split("\n")
-        shown += lines[:-1] if found.truncated else lines
-        if not found.truncated:
+        recalled = session.recall("3.0", from_line=len(shown) + 1, max_tokens=20_000)
+        assert recalled.content and recalled.note == "one line, shown in several"
+        lines = recalled.content.split("\n")
+        shown += lines[:-1] if recalled.truncated else lines
+        if not recalled.truncated:
             break
     assert "".join(shown) == text
 
@@ -282,12 +282,12 @@ def test_one_long_line_can_be_read_to_its_end(log: Turnlog, text: str) -> None:
 def test_a_miss_is_an_answer_with_what_to_try(log: Turnlog) -> None:
     session = filled(log)
     for asked in ({"ref": "99.0"}, {"ref": "3.2"}, {"ref": "2.0"}, {"ref": "1.0"}, {"call_id": "nobody"}):
-        found = session.recall(**asked)  # type: ignore[arg-type]
-        assert not found.found
-        assert found.error == "Tool call result not found"
-        assert found.ref == next(iter(asked.values()))
-        assert found.hint
-        assert found.newest_refs == ["13.0", "11.0", "6.1", "6.0", "3.1", "3.0"]
+        recalled = session.recall(**asked)  # type: ignore[arg-type]
+        assert not recalled.found
+        assert recalled.error == "Tool call result not found"
+        assert recalled.ref == next(iter(asked.values()))
+        assert recalled.hint
+        assert recalled.newest_refs == ["13.0", "11.0", "6.1", "6.0", "3.1", "3.0"]
 
 
 def test_what_is_no_question_is_refused(log: Turnlog) -> None:
@@ -305,9 +305,9 @@ def test_what_is_no_question_is_refused(log: Turnlog) -> None:
         {"ref": "3.0", "from_line": 3, "to_line": 2},
         {"ref": "3.0", "max_tokens": 63},
     ]
-    for one in wrong:
+    for item in wrong:
         with pytest.raises(InvalidInputError):
-            session.recall(**one)
+            session.recall(**item)
     for q in ("", " ", "x" * 1_001):
         with pytest.raises(InvalidInputError):
             session.search(q)
@@ -330,13 +330,13 @@ def test_search_finds_words_stems_pairs_of_characters_and_the_turn_after(log: Tu
         session.append(user(content), {"role": "assistant", "content": f"reply {session.info().head}"})
     session.append(calls("a", name="get_weather", arguments='{"city": "Oslo"}'), result("a", "rain in Oslo"))
     for q, position in (("painting a boat", 2), ("火车", 4), ("메시지", 6), ("uber worter", 8), ("weather", 10)):
-        found = session.search(q)
-        assert found.results[0].position == position, q
-        assert found.results[0].score > 0
+        hits = session.search(q)
+        assert hits.results[0].position == position, q
+        assert hits.results[0].score > 0
     assert session.search("colour", role="assistant").results[0].position == 3, "the reply counts with its question"
-    assert [one.ref for one in session.search("Oslo", tool="get_weather").results] == ["10.0", "10.0"]
+    assert [result.ref for result in session.search("Oslo", tool="get_weather").results] == ["10.0", "10.0"]
     assert session.search("Oslo", tool="other").results == []
-    assert {one.loop for one in session.search("reply", loop=2).results} == {2}
+    assert {result.loop for result in session.search("reply", loop=2).results} == {2}
     assert len(session.search("reply", limit=2).results) == 2
     session.append(calls("q", name="search_history", arguments='{"q": "weather"}'), result("q", "rain: weather"))
     assert session.search("weather", role="assistant").results[0].position == 10, "echoes come last"

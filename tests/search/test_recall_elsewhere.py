@@ -177,7 +177,7 @@ def test_where_other_sessions_can_not_be_read_the_window_goes_without(
     monkeypatch.setattr(harness.app.owner_sessions, "newest", fail)
     window = asked(harness).context()
     assert part(window) == "" and window.messages[-1]["content"] == QUESTION["content"]
-    assert [one.reason for one in window.manifest.parts if one.kind == "recalled"] == ["skipped"]
+    assert [part.reason for part in window.manifest.parts if part.kind == "recalled"] == ["skipped"]
 
 
 def test_an_index_that_takes_too_long_is_not_waited_for(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_an_index_that_takes_too_long_is_not_waited_for(harness: Harness, monkey
     with monkeypatch.context() as patched:
         patched.setattr("turnlog.search.over_sessions.OF_A_WINDOW", type(OF_A_WINDOW)(4, 4, 8, 0.0, 100))
         window = session.context()
-        assert [one.reason for one in window.manifest.parts if one.kind == "recalled"] == ["skipped"]
+        assert [part.reason for part in window.manifest.parts if part.kind == "recalled"] == ["skipped"]
     assert ORDER in part(session.context())
 
 

@@ -234,7 +234,7 @@ JSON = st.recursive(
 def test_whatever_a_model_writes_is_an_answer(session: Session, value: Any, name: str, as_text: bool) -> None:
     answer = session.execute_tool(name, json.dumps(value) if as_text else value)
     assert answer.text
-    assert all(re.fullmatch(r"\d+\.\d+", str(one)) or isinstance(one, int) for one in answer.recalled)
+    assert all(re.fullmatch(r"\d+\.\d+", str(item)) or isinstance(item, int) for item in answer.recalled)
 
 
 @given(st.text(max_size=60))
@@ -263,11 +263,15 @@ def test_what_is_appended_answers_the_call_in_every_format(here: Turnlog, format
         window = session.context(format=format)
         assert window.open_calls == []
         assert format not in LINT_FORMATS or here.lint(window.messages, format=format).problems == []
-        found = session.recall(call_id=call_id)
-        assert (found.content, found.is_error, found.position) == (answer.text, answer.is_error, appended.first)
+        recalled = session.recall(call_id=call_id)
+        assert (recalled.content, recalled.is_error, recalled.position) == (
+            answer.text,
+            answer.is_error,
+            appended.first,
+        )
         entry = session.history_page(limit=1).entries[0]
         assert (entry.action, entry.first) == ("tool_recalled", appended.first)
-        assert entry.metadata["answers"] == [str(found.ref)]
+        assert entry.metadata["answers"] == [str(recalled.ref)]
         assert entry.metadata["recalled"] == ([] if at else ["3.0"])
 
 
@@ -331,7 +335,7 @@ def test_without_an_id_the_newest_open_call_is_answered(here: Turnlog) -> None:
     session = here.sessions.create("s")
     session.append(user("go"), calls("a"), result("a", "x"), calls("", name=RECALL_TOOL, arguments='{"ref": "3.0"}'))
     answer = session.execute_tool(RECALL_TOOL, '{"ref": "3.0"}')
-    assert [one.code for one in session.append(answer.message, meta=[answer.meta]).warnings] == ["missing_id"]
+    assert [warning.code for warning in session.append(answer.message, meta=[answer.meta]).warnings] == ["missing_id"]
     assert session.recall("5.0").content == answer.text
     assert session.history_page(limit=1).entries[0].metadata["answers"] == ["5.0"]
 
@@ -382,7 +386,7 @@ def test_a_result_out_of_line_and_one_of_many_in_a_message_are_recorded(log: Tur
     large = " ".join(f"{at * 7919:x}" for at in range(20_000))
     session.append(calls("r", name=RECALL_TOOL, arguments='{"ref": "3.0"}'), result("r", large))
     assert told(session)[-1] == (6, "tool_recalled", ["5.0"], ["3.0"])
-    blocks = [{"type": "tool_result", "tool_use_id": one, "content": "y"} for one in ("b", "r2")]
+    blocks = [{"type": "tool_result", "tool_use_id": value, "content": "y"} for value in ("b", "r2")]
     used = [
         {"type": "tool_use", "id": "b", "name": "f", "input": {}},
         {"type": "tool_use", "id": "r2", "name": RECALL_TOOL, "input": {"call_id": "3.0"}},
@@ -486,7 +490,7 @@ def test_every_ref_that_a_window_names_is_taken_by_the_tool(here: Turnlog) -> No
         named |= {f"[shortened; ref {ref}]" for ref in re.findall(r"left out here; ref ([0-9.]+) ", text)} | set(
             re.findall(r"\d+\.\d+ f ", text)
         )
-    assert any("shortened" in one for one in named) and any(one.endswith(" f ") for one in named)
-    for one in named:
-        answer = session.execute_tool(RECALL_TOOL, {"ref": one.strip("[]").removeprefix("shortened; ")})
-        assert answer.recalled and answer.text.startswith(f"{answer.recalled[0]} f"), one
+    assert any("shortened" in item for item in named) and any(item.endswith(" f ") for item in named)
+    for item in named:
+        answer = session.execute_tool(RECALL_TOOL, {"ref": item.strip("[]").removeprefix("shortened; ")})
+        assert answer.recalled and answer.text.startswith(f"{answer.recalled[0]} f"), item

@@ -212,7 +212,7 @@ def test_a_damaged_order_counts_as_missing(harness: Harness) -> None:
     harness.app.engine.items.put({**item, "b": "{"})
     assert cold(harness, session, budget=BUDGET) == window.model_dump(mode="json")
     assert len(embedder.asked) == 4, "it was asked again, and what it said is stored"
-    assert [one["b"] for one in stored(harness)] == [item["b"]]
+    assert [item["b"] for item in stored(harness)] == [item["b"]]
 
 
 def test_an_order_has_no_texts_and_goes_with_the_session(harness: Harness) -> None:
@@ -307,5 +307,5 @@ def test_pairs_of_windows_in_one_loop_append(harness: Harness) -> None:
     for number in range(4):
         session.append({"role": "assistant", "content": f"{number} is done."}, user("Thanks, and the coffee?"))
         windows.append(session.context(budget=BUDGET))
-    same = [(one, two) for one, two in pairwise(windows) if one.manifest.epoch == two.manifest.epoch]
-    assert same and all(two.messages[: len(one.messages)] == one.messages for one, two in same)
+    same = [(item, two) for item, two in pairwise(windows) if item.manifest.epoch == two.manifest.epoch]
+    assert same and all(two.messages[: len(item.messages)] == item.messages for item, two in same)

@@ -98,18 +98,18 @@ def test_what_words_have_found_is_put_in_order_by_meaning_too(log: Turnlog, serv
     reranked(log, embedder(server, model))
     answer = session.search(question, limit=50)
     assert answer.reranking == "done"
-    assert {one.position for one in answer.results} == {one.position for one in by_words.results}, (
+    assert {result.position for result in answer.results} == {result.position for result in by_words.results}, (
         "words decide what is found"
     )
     assert answer.results[0].position == 4
-    scores = [one.score for one in answer.results]
+    scores = [result.score for result in answer.results]
     assert scores == sorted(scores, reverse=True) and 0 <= scores[-1] <= scores[0] <= 1
-    asked = [one.body for one in server.asked]
+    asked = [item.body for item in server.asked]
     if model == COHERE:
-        assert [one["input_type"] for one in asked] == ["search_query", "search_document"]
+        assert [item["input_type"] for item in asked] == ["search_query", "search_document"]
     else:
-        assert len(asked) == 1 + len(by_words.results) and all(one["dimensions"] == 256 for one in asked)
-        assert all(one["normalize"] is True for one in asked), "vectors of one length are compared by their angle"
+        assert len(asked) == 1 + len(by_words.results) and all(item["dimensions"] == 256 for item in asked)
+        assert all(item["normalize"] is True for item in asked), "vectors of one length are compared by their angle"
     everywhere = log.search(question)
     assert everywhere.reranking == "done" and everywhere.results[0].position == 4
 
@@ -135,12 +135,12 @@ def test_the_best_twenty_by_words_are_reranked_and_as_many_told_as_are_asked_for
 def test_long_texts_are_cut_and_many_are_several_calls(log: Turnlog, server: ModelServer) -> None:
     texts = [f"{at}" for at in range(MAX_TEXTS + 4)]
     assert len(embedder(server, COHERE).embed(texts)) == MAX_TEXTS + 4
-    assert sorted(len(one.body["texts"]) for one in server.asked) == [4, MAX_TEXTS]
+    assert sorted(len(item.body["texts"]) for item in server.asked) == [4, MAX_TEXTS]
     session = log.sessions.create("s")
     session.append(user("boats " * 5_000), user("boats"))
     reranked(log, embedder(server))
     session.search("boats")
-    assert max(len(one.body["inputText"]) for one in server.asked if "inputText" in one.body) == 2_000
+    assert max(len(item.body["inputText"]) for item in server.asked if "inputText" in item.body) == 2_000
 
 
 @pytest.mark.network
@@ -236,7 +236,7 @@ FAULTS: Sequence[tuple[Reply, type[TurnlogError], str]] = [
 
 
 @pytest.mark.network
-@pytest.mark.parametrize(("fault", "kind", "code"), FAULTS, ids=[f"{one[0].status} {one[2]}" for one in FAULTS])
+@pytest.mark.parametrize(("fault", "kind", "code"), FAULTS, ids=[f"{fault[0].status} {fault[2]}" for fault in FAULTS])
 def test_a_fault_leaves_the_order_of_the_words_and_is_told(
     log: Turnlog,
     server: ModelServer,

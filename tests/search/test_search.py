@@ -60,9 +60,9 @@ def spoken(session: Session, turns: int, *, start: int = 0) -> None:
 def seal(harness: Any, session_id: str = "s") -> int:
     made = 0
     while True:
-        found = harness.app.seal_session.run(OWNER, session_id, {})["segments"]
-        made += found
-        if not found:
+        outcome = harness.app.seal_session.run(OWNER, session_id, {})["segments"]
+        made += outcome
+        if not outcome:
             return made
 
 
@@ -79,7 +79,7 @@ def test_the_same_is_found_whatever_is_sealed_or_lost(harness: Any) -> None:
     session = harness.log().sessions.create("s", policy="turns")
     spoken(session, 15)
     plain = asked(session)
-    assert all(one["results"] for one in plain)
+    assert all(item["results"] for item in plain)
     assert seal(harness) >= 4
     assert asked(session) == plain, "statistics are those of all messages"
     keys, blobs = SessionKeys(OWNER, "s"), harness.app.engine.blobs
@@ -94,7 +94,7 @@ def test_the_same_is_found_whatever_is_sealed_or_lost(harness: Any) -> None:
     harness.app.engine.items.delete_many([Key(key.pk, key.sk)])
     assert asked(session) == plain, "what no entry names is read from the log"
     spoken(session, 2, start=40)
-    assert {one.position for one in session.search("41").results} >= {session.info().head}
+    assert {result.position for result in session.search("41").results} >= {session.info().head}
 
 
 @pytest.mark.usefixtures("small")
@@ -128,7 +128,7 @@ def test_what_has_been_rewound_is_not_found_sealed_or_not(harness: Any) -> None:
             session.rewind(keep)
         assert session.search("zebra").results == []
         expected = asked(session)
-        assert all(one["position"] <= keep for answer in expected for one in answer["results"])
+        assert all(result["position"] <= keep for answer in expected for result in answer["results"])
     spoken(session, 6, start=20)
     before = asked(session)
     seal(harness)
@@ -146,8 +146,8 @@ def test_a_fork_finds_what_it_shares_and_not_what_came_after(harness: Any) -> No
     fork = session.fork("f", at=at)
     spoken(fork, 5, start=30)
     before = asked(fork)
-    for one in ("s", "f"):
-        seal(harness, one)
+    for value in ("s", "f"):
+        seal(harness, value)
     assert asked(fork) == before
     assert fork.search("zebra").results == [] and session.search("zebra").results
     assert fork.search("boats number 0", role="user").results[0].position == 2
@@ -160,8 +160,8 @@ def test_a_long_result_is_found_by_its_end_once_it_is_sealed(harness: Any) -> No
     session.append(user("go"), calls("a"), result("a", body + " the zebra is at the end"))
     spoken(session, 6)
     seal(harness)
-    (found,) = session.search("zebra", role="tool").results
-    assert found.ref == "3.0" and found.snippet.endswith("the ⟦zebra⟧ is at the end")
+    (value,) = session.search("zebra", role="tool").results
+    assert value.ref == "3.0" and value.snippet.endswith("the ⟦zebra⟧ is at the end")
 
 
 # ------------------------------------------------------------ questions
@@ -175,20 +175,20 @@ def test_filters_take_their_share_of_all_results(harness: Any, is_sealed: bool) 
     if is_sealed:
         seal(harness)
     everything = session.search("order boats reply", limit=50).results
-    assert len({one.role for one in everything}) == 3 and len(everything) > 20
-    middle = sorted(one.position for one in everything)[10]
+    assert len({item.role for item in everything}) == 3 and len(everything) > 20
+    middle = sorted(item.position for item in everything)[10]
     for options, wanted in (
-        ({"role": "tool"}, lambda one: one.role == "tool"),
-        ({"loop": 3}, lambda one: one.loop == 3),
-        ({"tool": "get_parcel"}, lambda one: one.ref is not None),
-        ({"after": middle}, lambda one: one.position > middle),
-        ({"before": middle}, lambda one: one.position < middle),
+        ({"role": "tool"}, lambda item: item.role == "tool"),
+        ({"loop": 3}, lambda item: item.loop == 3),
+        ({"tool": "get_parcel"}, lambda item: item.ref is not None),
+        ({"after": middle}, lambda item: item.position > middle),
+        ({"before": middle}, lambda item: item.position < middle),
         ({"after": middle - 5, "before": middle, "role": "assistant"},
-         lambda one: middle - 5 < one.position < middle and one.role == "assistant"),
+         lambda item: middle - 5 < item.position < middle and item.role == "assistant"),
     ):  # fmt: skip
-        found = session.search("order boats reply", limit=50, **options).results  # type: ignore[arg-type]
-        assert found == [one for one in everything if wanted(one)], options  # type: ignore[no-untyped-call]
-        assert found, options
+        outcome = session.search("order boats reply", limit=50, **options).results  # type: ignore[arg-type]
+        assert outcome == [item for item in everything if wanted(item)], options  # type: ignore[no-untyped-call]
+        assert outcome, options
 
 
 def test_time_is_the_caller_s_own_where_there_is_one(log: Turnlog) -> None:
@@ -198,7 +198,7 @@ def test_time_is_the_caller_s_own_where_there_is_one(log: Turnlog) -> None:
     session.append(user("apples now"))
 
     def found(**options: Any) -> set[int]:
-        return {one.position for one in session.search("apples", **options).results}
+        return {result.position for result in session.search("apples", **options).results}
 
     assert found(after="2023-05-09T08:00:00Z") == {3, 4, 5}
     assert found(after="2023-05-08T10:00:01Z", before="2024-01-01T00:00:00Z") == {3}
@@ -233,8 +233,8 @@ def test_two_character_words_inside_chinese_sentences_are_found_and_marked(log: 
         session.append(user(text), {"role": "assistant", "content": "ok"})
     for q, position, mark in (("展览", 2, "⟦展览⟧"), ("谁会钢琴?", 4, "⟦钢琴⟧"), ("去上海", 6, "⟦去上海⟧"),
                               ("写真", 8, "⟦写真⟧"), ("비빔밥", 10, "⟦비빔밥⟧")):  # fmt: skip
-        (found, *_) = session.search(q, role="user").results
-        assert found.position == position and mark in found.snippet, (q, found)
+        (value, *_) = session.search(q, role="user").results
+        assert value.position == position and mark in value.snippet, (q, value)
 
 
 # ------------------------------------------------------------ parts
@@ -269,9 +269,9 @@ def ranked(engine: Fts5SearchEngine, texts: Sequence[str], question: str) -> lis
 def test_the_engine_ranks_each_text_with_its_neighbours() -> None:
     engine = Fts5SearchEngine()
     texts = ["", "Which boats?", "The red one.", "boat boat boat", "the and of", "Über 火车票", "\ud800 \x00 ²"]
-    found = ranked(engine, texts, "boating")
-    assert [row for row, _ in found[:3]] == [3, 1, 2] and {row for row, _ in found} == {1, 2, 3, 4}
-    assert all(score > 0 for _, score in found)
+    outcome = ranked(engine, texts, "boating")
+    assert [row for row, _ in outcome[:3]] == [3, 1, 2] and {row for row, _ in outcome} == {1, 2, 3, 4}
+    assert all(score > 0 for _, score in outcome)
     assert [row for row, _ in ranked(engine, texts, "uber")] == [5, 6]
     assert [row for row, _ in ranked(engine, texts, "车票")] == [5, 6]
     for nothing in ("", "the of and", "\x00", "zebra", "\ud83d"):
@@ -306,9 +306,9 @@ def test_the_best_row_of_a_long_list_is_found_wherever_it_stands(row: int) -> No
 
 def test_of_equal_rows_of_a_long_list_the_latest_are_found() -> None:
     documents = TermDocuments.from_terms([["boat"] if row % BLOCK == 0 else ["x"] for row in range(10_000)])
-    found = Fts5SearchEngine().rank(documents, "boat", 8)
+    outcome = Fts5SearchEngine().rank(documents, "boat", 8)
     # The first row has no texts before it, so it is shorter than the others with theirs.
-    assert found == [hit for hit in Fts5SearchEngine().rank(documents, "boat") if hit[0] > 1][:8]
+    assert outcome == [hit for hit in Fts5SearchEngine().rank(documents, "boat") if hit[0] > 1][:8]
 
 
 def test_a_message_with_more_of_the_question_comes_before_one_that_repeats_a_word() -> None:
@@ -665,8 +665,8 @@ def test_searches_at_the_same_time_find_the_same(harness: Any) -> None:
 def test_search_on_locomo_finds_the_evidence(real_data: Any) -> None:
     """Through the API: at least 71 and 79 %; every sixth question in `make pr`."""
     total = Found()
-    for one in locomo(real_data, DATA / "dev", every=1 if is_full() else 6).values():
-        total += one
+    for item in locomo(real_data, DATA / "dev", every=1 if is_full() else 6).values():
+        total += item
     assert len(total.at_5) > 150
     least_5, least_10 = (LIMIT_5, LIMIT_10) if is_full() else (LIMIT_5 - 0.02, LIMIT_10 - 0.02)
     assert mean(total.at_5) >= least_5 and mean(total.at_10) >= least_10
@@ -675,9 +675,9 @@ def test_search_on_locomo_finds_the_evidence(real_data: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_questions_in_chinese_find_their_turns(real_data: Any) -> None:
-    found = memorybank(real_data, DATA / "dev")
-    assert len(found.at_5) >= 30
-    assert mean(found.at_5) >= 0.95
+    outcome = memorybank(real_data, DATA / "dev")
+    assert len(outcome.at_5) >= 30
+    assert mean(outcome.at_5) >= 0.95
 
 
 def test_the_benchmark_counts_what_a_search_takes() -> None:

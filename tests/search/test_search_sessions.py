@@ -37,7 +37,7 @@ def said(log: Turnlog, session_id: str, *texts: str, title: str | None = None, *
 
 
 def found(log: Turnlog, q: str, **options: Any) -> list[tuple[str, str]]:
-    return [(one.session_id, one.where) for one in log.search(q, **options).results]
+    return [(result.session_id, result.where) for result in log.search(q, **options).results]
 
 
 def settled(harness: Any) -> None:
@@ -61,23 +61,25 @@ def test_titles_summaries_and_messages_are_found_best_first(log: Turnlog) -> Non
     session = said(log, "s2", "hello", title="About a boat: painting it")
     session.append(calls("c", name="get_parcel", arguments='{"order": "A-17"}'), result("c", "a boat on its way"))
     answer = log.search("painted boat")
-    assert [one.score for one in answer.results] == sorted((one.score for one in answer.results), reverse=True)
+    assert [result.score for result in answer.results] == sorted(
+        (result.score for result in answer.results), reverse=True
+    )
     assert (answer.sessions, answer.unindexed, answer.is_complete) == (3, 0, True)
     assert len(sessions_search_text(answer).splitlines()) == len(answer.results)
-    by_where = {(one.session_id, one.where): one for one in answer.results}
+    by_where = {(result.session_id, result.where): result for result in answer.results}
     title = by_where["s2", "title"]
     assert title.snippet == "About a ⟦boat⟧: ⟦painting⟧ it"
     assert (title.title, title.position, title.ref) == ("About a boat: painting it", None, None)
-    message = next(one for one in answer.results if one.session_id == "s0")
+    message = next(result for result in answer.results if result.session_id == "s0")
     assert (message.position, message.loop, message.role, message.title) == (2, 1, "user", "Harbour")
     assert message.snippet == "Which colours were the ⟦painted⟧ ⟦boats⟧?"
-    tool = next(one for one in log.search("boat", role="tool").results)
+    tool = next(result for result in log.search("boat", role="tool").results)
     assert (tool.session_id, tool.ref, log.sessions.of("s2").recall(tool.ref).content) == (
         "s2",
         "4.0",
         "a boat on its way",
     )
-    summary = next(one for one in log.search("trains", limit=50).results if one.where == "summary")
+    summary = next(result for result in log.search("trains", limit=50).results if result.where == "summary")
     stored = long.summary()
     assert stored is not None and (summary.session_id, summary.position) == ("s1", stored.position)
     assert "⟦trains⟧" in summary.snippet
@@ -98,7 +100,7 @@ def test_filters_leave_messages_only(log: Turnlog) -> None:
         ({"tool": "none"}, set()),
     ):
         hits = found(log, "boats", limit=50, **options)  # type: ignore[arg-type]
-        assert {where for _, where in hits} <= {"message"} and {one for one, _ in hits} == sessions, options
+        assert {where for _, where in hits} <= {"message"} and {item for item, _ in hits} == sessions, options
     assert len(found(log, "boats", limit=2)) == 2
 
 
@@ -148,13 +150,13 @@ def test_an_older_session_is_found_once_the_job_was_there(harness: Any, monkeypa
     assert nothing and later == "(not all words are known yet of 9 of 12 sessions: ask again later)"
     assert found(log, "rare11") == [("s11", "message")] * 2, "the newest are looked into"
     assert ("s0", "title") in found(log, "case 0"), "titles are known of all"
-    (job,) = [one for one in log.jobs() if one.kind == "index"]
+    (job,) = [job for job in log.jobs() if job.kind == "index"]
     assert harness.log().run_jobs() >= 1
     assert log.job(job.job_id).result == {"sessions": 12}
     answer = log.search("rare0")
-    assert [one.position for one in answer.results] == [4, 5] and answer.is_complete
+    assert [result.position for result in answer.results] == [4, 5] and answer.is_complete
     assert answer.results[0].session_id == "s0"
-    assert len([one for one in log.jobs() if one.kind == "index"]) == 1, "nothing is asked for that is there"
+    assert len([job for job in log.jobs() if job.kind == "index"]) == 1, "nothing is asked for that is there"
     log.sessions.of("s0").append(user("something of a zebra"))
     assert found(log, "zebra")[0] == ("s0", "message"), "found before it is indexed"
     settled(harness)
@@ -190,7 +192,7 @@ def test_a_job_goes_on_where_its_time_was_over(harness: Any, monkeypatch: pytest
     while log.run_jobs():
         runs += 1
     assert runs >= 1
-    (job,) = [one for one in log.jobs() if one.kind == "index"]
+    (job,) = [job for job in log.jobs() if job.kind == "index"]
     assert (job.status, job.result) == ("done", {"sessions": 4})
     assert found(log, "rare1")[0] == ("s1", "message")
 
@@ -202,10 +204,10 @@ def test_one_job_is_started_for_the_same_sessions(harness: Any) -> None:
     settled(harness)
     for _ in range(3):
         log.search("boats")
-    assert len([one for one in log.jobs() if one.kind == "index"]) == 1
+    assert len([job for job in log.jobs() if job.kind == "index"]) == 1
     harness.clock.advance(JOB_MS / 1000)
     log.search("boats")
-    assert len([one for one in log.jobs() if one.kind == "index"]) == 2
+    assert len([job for job in log.jobs() if job.kind == "index"]) == 2
 
 
 @QUICK
@@ -214,7 +216,7 @@ def test_the_oldest_of_very_many_are_left_out_and_it_is_said(harness: Any, monke
     log = filled(harness, 8)
     answer = log.search("case")
     assert answer.sessions == 5 and not answer.is_complete
-    assert {one.session_id for one in answer.results} == {f"s{at}" for at in range(3, 8)}
+    assert {result.session_id for result in answer.results} == {f"s{at}" for at in range(3, 8)}
 
 
 @QUICK
@@ -224,7 +226,7 @@ def test_words_that_another_engine_cut_or_that_are_damaged_are_as_if_they_were_n
     harness.app.index_sessions.run(OWNER, "", {})
     keys = [SessionKeys(OWNER, f"s{at}") for at in range(2)]
     items = harness.app.engine.items
-    stored = items.get_many([one.words for one in keys])
+    stored = items.get_many([key.words for key in keys])
     items.put({**stored[keys[0].words], "e": "another"})
     items.put({**stored[keys[1].words], "n": "damaged"})
     assert harness.app.session_words.read(keys) == {}
@@ -299,7 +301,7 @@ def test_what_is_rewound_redacted_or_erased_is_not_found(
     rewound.append(user("a zebrafish too"))
     erased = said(log, "erased", "zebrafish again", title="zebrafish")
     indexed(harness)
-    assert {one for one, _ in found(log, "zebrafish")} == {"rewound", "redacted", "erased"}
+    assert {item for item, _ in found(log, "zebrafish")} == {"rewound", "redacted", "erased"}
     rewound.rewind(head)
     redacted.redact(2)
     erased.erase()
@@ -343,9 +345,9 @@ def test_what_has_expired_is_not_found(harness: Any) -> None:
     said(log, "gone", "zebra", title="zebra", ttl_days=1)
     said(log, "here", "zebra", title="zebra")
     indexed(harness)
-    assert {one for one, _ in found(log, "zebra")} == {"gone", "here"}
+    assert {item for item, _ in found(log, "zebra")} == {"gone", "here"}
     harness.clock.advance(25 * 3600)
-    assert {one for one, _ in found(log, "zebra")} == {"here"}
+    assert {item for item, _ in found(log, "zebra")} == {"here"}
 
 
 @QUICK
@@ -355,8 +357,8 @@ def test_a_fork_is_a_session_of_its_own(harness: Any) -> None:
     session.fork("f")
     session.append(user("parent's walrus"))
     indexed(harness)
-    assert {one for one, _ in found(log, "zebra")} == {"s", "f"}
-    assert {one for one, _ in found(log, "walrus")} == {"s"}
+    assert {item for item, _ in found(log, "zebra")} == {"s", "f"}
+    assert {item for item, _ in found(log, "walrus")} == {"s"}
 
 
 # ------------------------------------------------------------ what it costs
@@ -369,7 +371,7 @@ def test_requests_are_the_list_the_words_and_the_few_that_are_looked_into(harnes
     with harness.meter.measure() as spent:
         answer = log.search("rare3")
     assert answer.results[0].session_id == "s3" and answer.is_complete
-    looked_into = len({one.session_id for one in answer.results})
+    looked_into = len({result.session_id for result in answer.results})
     assert spent.requests["BatchGetItem"] == 1 and spent.write_units == 0
     assert looked_into == 1 and spent.requests["Query"] == 1 + looked_into, "the job has read it in this process"
     harness.app.corpus._warm = WarmSessions()
@@ -381,8 +383,8 @@ def test_requests_are_the_list_the_words_and_the_few_that_are_looked_into(harnes
 @QUICK
 def test_every_answer_is_json(log: Turnlog) -> None:
     said(log, "s", "a \ud800 boat", title="a boat")
-    for one in log.search("boat").results:
-        assert json.dumps(one.model_dump())
+    for item in log.search("boat").results:
+        assert json.dumps(item.model_dump())
 
 
 @pytest.mark.full

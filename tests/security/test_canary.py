@@ -258,7 +258,7 @@ def worked(harness: Harness, watched: Watched, *, milliseconds: int = 60_000) ->
             sqs_event(deliveries, now_ms=harness.clock.now_ms()), LocalContext(milliseconds)
         )
         watched.headers.append(json.dumps(answer))
-        failed = {one["itemIdentifier"] for one in answer["batchItemFailures"]}
+        failed = {batchitemfailure["itemIdentifier"] for batchitemfailure in answer["batchItemFailures"]}
         for delivery in deliveries:
             if delivery.job_id not in failed:
                 queue.acknowledge(delivery.receipt)
@@ -304,7 +304,7 @@ def test_v2_a_whole_day_tells_its_contents_to_their_owner_alone(harness: Harness
             if harness.name == "sqlite":  # S3 gives addresses of its own
                 assert ok(harness, watched, Ask("download", {"token": answer["url"].rpartition("/")[2]}))
     session = harness.log(*OWNER).sessions.get("s")
-    assert CANARY in json.dumps([one.body for one in session.messages()])
+    assert CANARY in json.dumps([message.body for message in session.messages()])
     for ask in LAST:
         answer = ok(harness, watched, ask)
         jobs += [answer["job_id"]]
@@ -321,9 +321,9 @@ def lines_of(harness: Harness) -> dict[str, Any]:
     """The body of an import: the session's commits out of its export."""
     (data,) = [data for name, data in blobs_of(harness).items() if "session-s.zip" in name][-1:]
     with ExportFile(io.BytesIO(data)) as export:
-        (one,) = export.sessions()
+        (result,) = export.sessions()
         (batch,) = export.batches("s", max_bytes=10**7, max_commits=1_000)
-        return {"head": one.head, "hash": one.hash, "commits": batch, "documents": list(export.documents("s"))}
+        return {"head": result.head, "hash": result.hash, "commits": batch, "documents": list(export.documents("s"))}
 
 
 # ------------------------------------------------------------ requests that are refused
@@ -486,10 +486,10 @@ def break_tables(harness: Harness, monkeypatch: pytest.MonkeyPatch, make: Callab
 
 
 def asked_all(harness: Harness, watched: Watched) -> set[int]:
-    found = set[int]()
+    result = set[int]()
     for ask in (*GOOD, *LAST):
-        found.add(answer_to(harness, watched, ask)[0])
-    return found
+        result.add(answer_to(harness, watched, ask)[0])
+    return result
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
@@ -586,7 +586,7 @@ def test_v2_a_summariser_or_memory_engine_that_breaks_tells_nothing(
 def test_v2_a_message_that_is_no_job_is_not_told(harness: Harness, watched: Watched) -> None:
     filled(harness, watched)
     harness.log(*OWNER).sessions.get("s").compress(mode="async")
-    (real,) = [json.loads(one.body) for one in harness.app.engine.queue.receive()]  # type: ignore[union-attr]
+    (real,) = [json.loads(item.body) for item in harness.app.engine.queue.receive()]  # type: ignore[union-attr]
     bodies = [
         CANARY,
         json.dumps(CANARY),
@@ -628,20 +628,20 @@ def test_v2_settings_show_no_secret() -> None:
         settings.model_dump_json(),
         repr(vars(settings)),
     ]
-    assert not any(CANARY in one for one in shown)
+    assert not any(CANARY in item for item in shown)
     for name in SECRETS:
-        given = {f"TURNLOG_{one.upper()}": value for one, value in SECRETS.items()}
+        values = {f"TURNLOG_{secret.upper()}": value for secret, value in SECRETS.items()}
         for wrong in (f"{CANARY} \n", "\x00" + CANARY):
             try:
-                Settings.from_environment({**given, f"TURNLOG_{name.upper()}": wrong})
+                Settings.from_environment({**values, f"TURNLOG_{name.upper()}": wrong})
             except TurnlogError as error:
-                told = "".join(traceback.format_exception(error))
-                assert CANARY not in f"{error} {error.details} {error.problems} {told}"
+                result = "".join(traceback.format_exception(error))
+                assert CANARY not in f"{error} {error.details} {error.problems} {result}"
 
 
 def test_v2_an_application_shows_no_secret() -> None:
     from turnlog.app import make_application
 
     app = make_application(Settings.model_validate({**SECRETS, "engine": "memory://"}))
-    assert not any(CANARY in show(one) for one in (app, app.engine, app.settings) for show in (repr, str))
+    assert not any(CANARY in show(value) for value in (app, app.engine, app.settings) for show in (repr, str))
     app.close()

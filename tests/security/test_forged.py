@@ -46,22 +46,22 @@ def _paths(value: Any, above: Path = ()) -> Iterator[Path]:
     yield above
     if len(above) < _DEEPEST:
         inner = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
-        for name, one in inner:
-            yield from _paths(one, (*above, name))
+        for name, item in inner:
+            yield from _paths(item, (*above, name))
 
 
 @cache
 def places() -> list[tuple[int, Path]]:
     """One commit and path for each kind of value in the log."""
-    found = dict[object, tuple[int, Path]]()
+    result = dict[object, tuple[int, Path]]()
     for at, line in enumerate(lines()):
         for path in _paths(line):
             if len(path) < 2 or path[0] == "position":
                 continue
             of = line["events"][path[1]]["k"] if path[0] == "events" else ""
-            kinds = tuple(one if isinstance(one, str) and "~" not in one else 0 for one in path)
-            found.setdefault((of, kinds, path[0] == "header" and at == len(lines()) - 1), (at, path))
-    return list(found.values())
+            kinds = tuple(item if isinstance(item, str) and "~" not in item else 0 for item in path)
+            result.setdefault((of, kinds, path[0] == "header" and at == len(lines()) - 1), (at, path))
+    return list(result.values())
 
 
 def _values(path: Path) -> tuple[Any, ...]:
@@ -161,7 +161,7 @@ def test_a_forged_export_is_refused_or_what_it_made_can_be_used(part: int) -> No
                         continue
                     except Exception as error:
                         untyped.append(f"{use}, {name}: {error!r}"[:300])
-            assert "mine" in [one.session_id for one in log.sessions.list()], name
+            assert "mine" in [item.session_id for item in log.sessions.list()], name
     assert not untyped, "\n".join(untyped)
     assert taken > 0 and refused > 0
 
@@ -187,13 +187,13 @@ def _taken(data: bytes) -> None:
 
 def test_a_payload_of_the_same_length_is_refused() -> None:
     """The chain of hashes has a payload's digest and size, not its bytes."""
-    found, changed = world(), copy.deepcopy(lines())
+    result, changed = world(), copy.deepcopy(lines())
     place, payloads, _ = _payload(changed)
     before, payloads[place] = payloads[place], _other_text(payloads[place])
     assert len(encode_json(payloads[place])) == len(encode_json(before)) and payloads[place] != before
     log = b"".join(json.dumps(line).encode() + b"\n" for line in changed)
     with pytest.raises(InvalidInputError, match="not the one its commit names"):
-        _taken(zipped({**found, "sessions/s/log.jsonl": log}))
+        _taken(zipped({**result, "sessions/s/log.jsonl": log}))
 
 
 @pytest.mark.parametrize("change", ["longer", "shorter", "another digest"])
@@ -216,7 +216,7 @@ def test_a_payload_that_its_event_says_wrong_is_refused(change: str, monkeypatch
 
 @pytest.mark.parametrize("change", ["one more", "one less"])
 def test_payloads_that_no_event_names_are_refused(change: str) -> None:
-    found, changed = world(), copy.deepcopy(lines())
+    result, changed = world(), copy.deepcopy(lines())
     place, payloads, _ = _payload(changed)
     if change == "one more":
         payloads[place[:-2] + "77"] = payloads[place]
@@ -224,7 +224,7 @@ def test_payloads_that_no_event_names_are_refused(change: str) -> None:
         del payloads[place]
     log = b"".join(json.dumps(line).encode() + b"\n" for line in changed)
     with pytest.raises(InvalidInputError, match="payload"):
-        _taken(zipped({**found, "sessions/s/log.jsonl": log}))
+        _taken(zipped({**result, "sessions/s/log.jsonl": log}))
 
 
 def test_what_is_not_forged_is_taken() -> None:

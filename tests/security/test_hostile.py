@@ -236,14 +236,14 @@ def test_v3_a_worker_gives_back_what_is_no_job_and_does_its_neighbours(there: Ha
     for start in range(0, len(bodies), 9):
         hostile = [Delivery(f"m{at}", body, f"r{at}", 1) for at, body in enumerate(bodies[start : start + 9])]
         answer = make_worker(JOB_KINDS, there.app)(sqs_event(hostile, now_ms=0), LocalContext(60_000))
-        failed = {one["itemIdentifier"] for one in answer["batchItemFailures"]}
-        done = {one.job_id for one in hostile} - failed
+        failed = {batchitemfailure["itemIdentifier"] for batchitemfailure in answer["batchItemFailures"]}
+        done = {item.job_id for item in hostile} - failed
         # A message of an owner who has no such job is over: nothing is done for it.
-        assert all(bodies[start + int(one[1:])].startswith('{"v": 1') for one in done)
+        assert all(bodies[start + int(item[1:])].startswith('{"v": 1') for item in done)
     assert stored(there) == before
     neighbours = [Delivery("bad", bodies[0], "r", 1), real, Delivery("worse", bodies[1], "r", 1)]
     answer = make_worker(JOB_KINDS, there.app)(sqs_event(neighbours, now_ms=0), LocalContext(60_000))
-    assert {one["itemIdentifier"] for one in answer["batchItemFailures"]} == {"bad", "worse"}
+    assert {batchitemfailure["itemIdentifier"] for batchitemfailure in answer["batchItemFailures"]} == {"bad", "worse"}
     assert log.job(fields["job_id"]).status == "done"
 
 
@@ -267,19 +267,25 @@ def test_v3_a_hostile_file_is_refused_and_nothing_of_it_is_kept(tmp_path: Path) 
 def test_v3_hostile_lines_do_not_harm_their_neighbours(tmp_path: Path) -> None:
     """Of a log with lines; a file that is one list of sessions is taken whole or not at all."""
     good = (ROOT / "tests" / "importers" / "samples" / "coding-agent.jsonl").read_bytes().splitlines()
-    bad = [one for one in REFUSED.values() if b"\n" not in one and one.strip() and len(one) < 50_000 and _is_utf8(one)]
+    bad = [
+        item
+        for item in REFUSED.values()
+        if b"\n" not in item and item.strip() and len(item) < 50_000 and _is_utf8(item)
+    ]
     paths = [tmp_path / "good.jsonl", tmp_path / "mixed" / "good.jsonl", tmp_path / "flat.jsonl"]
     paths[1].parent.mkdir()
     paths[0].write_bytes(b"\n".join(good))
     paths[1].write_bytes(b"\n".join([good[0], *bad, *good[1:]]))
-    told = list[list[Any]]()
+    result = list[list[Any]]()
     for path in paths[:2]:
         with Turnlog.open("memory://") as log:
             report = import_files(log, [path])
             assert report.ok
-            sessions = sorted(log.sessions.list(), key=lambda one: one.session_id)
-            told.append([message.body for one in sessions for message in log.sessions.get(one.session_id).messages()])
-    assert told[0] == told[1] and len(told[0]) > 5
+            sessions = sorted(log.sessions.list(), key=lambda item: item.session_id)
+            result.append(
+                [message.body for session in sessions for message in log.sessions.get(session.session_id).messages()]
+            )
+    assert result[0] == result[1] and len(result[0]) > 5
     flat = b'{"id": "good", "messages": [{"kind": "user", "content": "hi", "timestamp": 1763683201000}]}'
     paths[2].write_bytes(b"\n".join([flat, *bad]))
     with Turnlog.open("memory://") as log:

@@ -46,10 +46,10 @@ LAST_WORDS = "What now?"
 @example("".join(LOOKALIKES))
 @example("<" * 5 + "/turnlog-data" * 3)
 def test_no_text_closes_or_opens_a_fence(text: str) -> None:
-    found = fenced("system message", text)
-    assert len(FENCE.findall(found)) == 2
-    assert found.startswith("<turnlog-data kind='system message'>\n") and found.endswith("\n</turnlog-data>")
-    inside = found.removeprefix("<turnlog-data kind='system message'>\n").removesuffix("\n</turnlog-data>")
+    result = fenced("system message", text)
+    assert len(FENCE.findall(result)) == 2
+    assert result.startswith("<turnlog-data kind='system message'>\n") and result.endswith("\n</turnlog-data>")
+    inside = result.removeprefix("<turnlog-data kind='system message'>\n").removesuffix("\n</turnlog-data>")
     assert inside == escaped(inside) == escaped(text), "escaped twice is the same"
     assert inside.replace("<\\", "<") == text.replace("<\\", "<"), "and nothing else is changed"
 
@@ -62,9 +62,9 @@ def test_letters_that_look_alike_and_marks_of_roles_are_text(text: str) -> None:
 @tries
 @given(evil)
 def test_a_memory_stays_in_its_line_of_its_fence(text: str) -> None:
-    told = memories_text([Memory("m1", text, NOON), Memory("m2", PLAIN, NOON)])
-    assert len(FENCE.findall(told)) == 2
-    inside = told.splitlines()[1:-1]
+    result = memories_text([Memory("m1", text, NOON), Memory("m2", PLAIN, NOON)])
+    assert len(FENCE.findall(result)) == 2
+    inside = result.splitlines()[1:-1]
     lines = inside[-2:]
     assert len(inside) == 2 or (len(inside) == 3 and inside[0].endswith(("：", ":"))), "but for a label"
     assert lines[0].startswith("- 2025-11-21: ") and lines[1] == f"- 2025-11-21: {PLAIN}"
@@ -129,11 +129,11 @@ def told(log: Turnlog, text: str) -> Session:
 
 def shape_of(session: Session, policy: Any, format: str) -> tuple[Shape, Any]:
     window = session.context(policy=policy, format=format, budget=1_000_000)
-    roles = tuple(str(one.get("role", one.get("type"))) for one in window.messages)
-    kinds = tuple(tuple(kinds_of(one)) for one in window.messages)
-    whole = [one for one in strings(window.messages) if one.startswith("<turnlog-data kind=")]
-    for one in whole:
-        assert len(FENCE.findall(one)) == 2 and one.endswith("\n</turnlog-data>")
+    roles = tuple(str(message.get("role", message.get("type"))) for message in window.messages)
+    kinds = tuple(tuple(kinds_of(message)) for message in window.messages)
+    whole = [string for string in strings(window.messages) if string.startswith("<turnlog-data kind=")]
+    for item in whole:
+        assert len(FENCE.findall(item)) == 2 and item.endswith("\n</turnlog-data>")
     return Shape(roles, kinds, len(whole), len(window.system or "")), window
 
 
@@ -150,8 +150,8 @@ def strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from strings(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from strings(item)
 
 
 @pytest.fixture(scope="module")

@@ -215,25 +215,25 @@ def asked(
     arn = f"arn:aws:sts::{account}:assumed-role/{role}/session"
     made = event(method, path, query=query, body=body, headers=headers, authorizer={"iam": {"userArn": arn}})
     answer = handler_of(harness.app)(made, None)
-    told = json.dumps(answer.get("headers"))
-    return answer["statusCode"], f"{answer.get('body') or ''}{told if CANARY in told else ''}"
+    dumps = json.dumps(answer.get("headers"))
+    return answer["statusCode"], f"{answer.get('body') or ''}{dumps if CANARY in dumps else ''}"
 
 
 def handled(harness: Harness, *args: Any, **options: Any) -> dict[str, Any]:
     status, body = asked(harness, *args, **options)
     assert status in (200, 201, 202), body
-    found: dict[str, Any] = json.loads(body)
-    return found
+    content: dict[str, Any] = json.loads(body)
+    return content
 
 
 def filled(value: Any, ids: dict[str, str]) -> Any:
     if isinstance(value, str):
-        for name, one in ids.items():
-            value = value.replace("{" + name + "}", one)
+        for name, item in ids.items():
+            value = value.replace("{" + name + "}", item)
         return value
     if isinstance(value, dict):
-        return {name: filled(one, ids) for name, one in value.items()}
-    return [filled(one, ids) for one in value] if isinstance(value, list) else value
+        return {name: filled(item, ids) for name, item in value.items()}
+    return [filled(item, ids) for item in value] if isinstance(value, list) else value
 
 
 def ask(harness: Harness, owner: tuple[str, str], name: str, case: Case, ids: dict[str, str]) -> tuple[int, str]:
@@ -244,24 +244,24 @@ def ask(harness: Harness, owner: tuple[str, str], name: str, case: Case, ids: di
 
 
 def without(text: str, ids: dict[str, str]) -> str:
-    for one in sorted(set(ids.values()), key=len, reverse=True):
-        text = text.replace(one, "ID")
+    for item in sorted(set(ids.values()), key=len, reverse=True):
+        text = text.replace(item, "ID")
     return text
 
 
 def in_order() -> list[tuple[str, Case]]:
     """First what is missing, for a caller with nothing; then what makes something of the caller's own, and erases it."""
-    found = [(name, case) for name, cases in CASES.items() for case in cases]
-    return sorted(found, key=lambda one: (one[1].answer == "own", one[0] == "erase_user"))
+    values = [(name, case) for name, cases in CASES.items() for case in cases]
+    return sorted(values, key=lambda item: (item[1].answer == "own", item[0] == "erase_user"))
 
 
 def test_t1_nothing_of_mine_is_told_or_changed_on_any_route(harness: Harness) -> None:
     session, ids = mine(harness)
-    before, told = stored(harness), session.info()
+    before, result = stored(harness), session.info()
     for owner in OTHERS if harness.name == "sqlite" or is_full() else OTHERS[:1]:
         nothing_is_told_or_changed(harness, owner, ids, before)
-        assert session.info() == told
-    assert [one.session_id for one in harness.log(*MINE).sessions.list()]
+        assert session.info() == result
+    assert [item.session_id for item in harness.log(*MINE).sessions.list()]
 
 
 def nothing_is_told_or_changed(harness: Harness, owner: tuple[str, str], ids: dict[str, str], before: Any) -> None:

@@ -57,14 +57,14 @@ def users_with_sessions(harness: Harness) -> list[tuple[str, str]]:
 
 
 def named(sessions: Any) -> list[tuple[str, str]]:
-    return [(one.user, one.session_id) for one in sessions]
+    return [(session.user, session.session_id) for session in sessions]
 
 
 def test_the_sessions_of_every_user_are_listed_page_by_page(harness: Harness) -> None:
     expected = users_with_sessions(harness)
     sessions = harness.log(TENANT, "ops").sessions
     assert named(sessions.list(user="*")) == expected
-    assert named(sessions.list(user="bob")) == [one for one in expected if one[0] == "bob"]
+    assert named(sessions.list(user="bob")) == [item for item in expected if item[0] == "bob"]
     assert named(sessions.list(user="nobody")) == named(sessions.list()) == []
     for limit in (1, 2, 4, 6):
         pages, cursor = list[Any](), None
@@ -124,7 +124,7 @@ def test_an_operator_sees_its_own_tenant_alone(
 ) -> None:
     expected = users_with_sessions(harness)
     status, body = ask(harness, monkeypatch, {"user": "*"}, **grant)
-    assert (status, [(one["user"], one["session_id"]) for one in body["sessions"]]) == (200, expected)
+    assert (status, [(session["user"], session["session_id"]) for session in body["sessions"]]) == (200, expected)
 
 
 @pytest.mark.parametrize("grant", REFUSED, ids=str)

@@ -132,7 +132,7 @@ NOT_INPUT: dict[str, str] = {
 
 
 def modules_that_read() -> set[str]:
-    found = set[str]()
+    result = set[str]()
     for path in SHARED.rglob("*.py"):
         name = path.relative_to(SHARED).with_suffix("").as_posix()
         if name.startswith("testing/"):
@@ -142,8 +142,8 @@ def modules_that_read() -> set[str]:
             if isinstance(node, ast.Call):
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 if called in READS:
-                    found.add(name)
-    return found
+                    result.add(name)
+    return result
 
 
 Kind = Literal["bytes", "text", "json"]
@@ -176,7 +176,7 @@ class World:
 
 @cache
 def world() -> World:
-    found = World()
+    result = World()
     with Turnlog.open("memory://") as log:
         session = log.sessions.create("s", system="Be brief.", state={"a": {"b": [1, 2]}})
         for number in range(3):
@@ -186,13 +186,13 @@ def world() -> World:
         session.documents.put("plan", b"x")
         buffer = io.BytesIO()
         session.export(buffer)
-        found.export = buffer.getvalue()
-        with ExportFile(io.BytesIO(found.export)) as export:
-            (found.lines,) = export.batches("s", max_bytes=10**7, max_commits=1_000)
-    found.segment = (GOLDEN / "segment-1.bin").read_bytes()
-    sealed = commit_of(found.lines[0], previous=bytes(16))
-    found.item = {"pk": "T#a#U#b#S#s", **sealed.item}
-    return found
+        result.export = buffer.getvalue()
+        with ExportFile(io.BytesIO(result.export)) as export:
+            (result.lines,) = export.batches("s", max_bytes=10**7, max_commits=1_000)
+    result.segment = (GOLDEN / "segment-1.bin").read_bytes()
+    sealed = commit_of(result.lines[0], previous=bytes(16))
+    result.item = {"pk": "T#a#U#b#S#s", **sealed.item}
+    return result
 
 
 def sample_messages() -> list[Any]:
@@ -223,12 +223,12 @@ def whole(text: str) -> list[str]:
 
 
 def streamed(format: str) -> list[Any]:
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "openai_chat": (streams.chat, sample_messages()[1] | {"content": "hi"}),
         "anthropic": (streams.anthropic, sample_messages()[3]),
     }
-    if format in told:
-        write, message = told[format]
+    if format in values:
+        write, message = values[format]
         return [list(write(message, whole))]
     if format == "openai_responses":
         item = {"type": "function_call", "id": "i", "call_id": "c", "name": "f", "arguments": ""}
@@ -258,11 +258,11 @@ def streamed(format: str) -> list[Any]:
 
 def accumulated(format: str) -> Callable[[Any], object]:
     def run(events: Any) -> object:
-        found = accumulator(format)
-        for one in events if isinstance(events, list) else [events]:
-            if isinstance(one, Mapping):
-                found.add(one)
-        return found.messages, found.text, found.usage
+        result = accumulator(format)
+        for item in events if isinstance(events, list) else [events]:
+            if isinstance(item, Mapping):
+                result.add(item)
+        return result.messages, result.text, result.usage
 
     return run
 
@@ -297,11 +297,11 @@ def recalled(arguments: Any) -> object:
 
 
 def set_up(text: str) -> object:
-    found = None
+    result = None
     for name in Settings.model_fields:
         with contextlib.suppress(InvalidInputError):
-            found = Settings.from_environment({f"TURNLOG_{name.upper()}": text, "TURNLOG_ENGINE": "memory://"})
-    return found
+            result = Settings.from_environment({f"TURNLOG_{name.upper()}": text, "TURNLOG_ENGINE": "memory://"})
+    return result
 
 
 def engine_of(url: str) -> object:
@@ -322,12 +322,12 @@ def bodies_of(body: Any) -> object:
 
 
 def body_samples() -> list[Any]:
-    found = list[Any]()
+    result = list[Any]()
     for path in sorted((ROOT / "events").glob("*.json")):
         body = json.loads(path.read_text(encoding="utf-8")).get("body")
         if isinstance(body, str) and body.startswith("{"):
-            found.append(json.loads(body))
-    return found
+            result.append(json.loads(body))
+    return result
 
 
 def merged(patch: Any) -> object:
@@ -339,11 +339,11 @@ def identified(claims: Any) -> object:
     given = claims if isinstance(claims, dict) else {"tenant": claims, "sub": claims, "arn": claims}
     jwt = {"requestContext": {"authorizer": {"jwt": {"claims": given}}}}
     iam = {"requestContext": {"authorizer": {"iam": {"userArn": given.get("arn")}}}}
-    found = list[object]()
+    result = list[object]()
     for made, kind in ((jwt, "jwt"), (iam, "iam")):
         with contextlib.suppress(TurnlogError):
-            found.append(identify(made, Settings(identity=kind)))  # type: ignore[arg-type]
-    return found
+            result.append(identify(made, Settings(identity=kind)))  # type: ignore[arg-type]
+    return result
 
 
 @cache
@@ -409,7 +409,7 @@ def sdk_file() -> bytes:
 def exported(data: bytes) -> object:
     with ExportFile(io.BytesIO(data)) as export:
         export.check()
-        names = [one.session_id for one in export.sessions()]
+        names = [session.session_id for session in export.sessions()]
         batches = [list(export.batches(name, max_bytes=10**6, max_commits=10)) for name in names]
         return batches, [list(export.documents(name)) for name in names]
 
@@ -580,7 +580,7 @@ PARSERS: dict[str, Parser] = {
     "a document of an export": Parser(
         "json",
         lambda: [{"key": "a", "data": "eA==", "revision": "0" * 16, "updated_at": "2026-11-21T00:00:00.000Z"}],
-        lambda given: exported_writing(ExportedDocument.model_validate(given), "/documents/0"),
+        lambda item: exported_writing(ExportedDocument.model_validate(item), "/documents/0"),
         ("sessions/document_models",),
         (ValidationError,),
         effort=400,

@@ -615,10 +615,10 @@ def test_axe_finds_nothing_serious_and_no_view_is_wider_than_the_screen(new_read
             page.wait_for_selector(selector)
             wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             assert page.evaluate(wider) <= 0, (view, scheme, width)
-            found = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})")["violations"]
+            result = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})")["violations"]
             serious = [
                 (problem["id"], problem["nodes"][0]["html"][:200], problem["nodes"][0]["failureSummary"][:300])
-                for problem in found
+                for problem in result
                 if problem["impact"] in ("serious", "critical")
             ]
             assert serious == [], (view, scheme, width)

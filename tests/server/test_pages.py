@@ -103,10 +103,10 @@ def test_every_reason_of_a_window_has_words() -> None:
     breaks = windows.partition("const BREAKS")[2].partition("};")[0]
     assert [reason for reason in get_args(BreakReason) if f"{reason}:" not in breaks] == []
     page = (Path(__file__).parents[2] / "docs" / "reference" / "windows.md").read_text("utf-8")
-    told = page.partition("| reason | of |")[2].partition("\n\n")[0]
+    result = page.partition("| reason | of |")[2].partition("\n\n")[0]
     named = [
         code
-        for row in told.splitlines()
+        for row in result.splitlines()
         for code in re.findall(r"`([a-z_]+)`", row.split("|")[1] if "|" in row else "")
     ]
     reasons = windows.partition("const REASONS")[2].partition("};")[0]
@@ -242,8 +242,8 @@ def test_a_header_that_is_not_utf8_is_refused_so_no_two_names_are_one(name: str)
 @pytest.mark.network
 def test_the_scheme_of_a_token_may_be_in_small_letters() -> None:
     with served(token="t") as server:
-        told = {text: asked(server, "/v1/sessions", Authorization=text)[0] for text in ("bearer t", "Bearer T", "t")}
-    assert told == {"bearer t": 200, "Bearer T": 401, "t": 401}
+        values = {text: asked(server, "/v1/sessions", Authorization=text)[0] for text in ("bearer t", "Bearer T", "t")}
+    assert values == {"bearer t": 200, "Bearer T": 401, "t": 401}
 
 
 @pytest.mark.network
@@ -283,7 +283,7 @@ def test_a_read_only_server_refuses_every_write_and_keeps_everything() -> None:
                 assert (status, json.loads(body)["code"]) == (403, "read_only"), route.name
             with Turnlog.open(guarded.url) as reader:
                 session = reader.sessions.get("kept")
-                assert session.context().messages and [one.head for one in reader.sessions.list()] != []
+                assert session.context().messages and [item.head for item in reader.sessions.list()] != []
                 with pytest.raises(ForbiddenError):
                     session.append({"role": "user", "content": "no"})
             assert json.loads(asked(guarded, "/inspector/about.json")[2])["read_only"] is True
@@ -361,9 +361,9 @@ def test_the_command_serves_a_file_for_who_has_its_address(tmp_path: Path) -> No
     command = [sys.executable, "-m", "turnlog.cli", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        url, _, token = told["url"].partition("/inspector#token=")
-        assert told["read_only"] is True and len(token) >= 32
+        content = json.loads(process.stdout.readline())
+        url, _, token = content["url"].partition("/inspector#token=")
+        assert content["read_only"] is True and len(token) >= 32
         with Turnlog.open(url, token=token, user="ada") as log:
             assert log.sessions.get("seen").info().messages == 1
         with closing(http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)) as connection:

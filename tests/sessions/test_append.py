@@ -293,16 +293,20 @@ def test_content_that_no_rule_knows_is_kept_and_named_and_refused_in_a_strict_se
     log: Turnlog, format: str, body: dict[str, Any], name: str, pointer: str
 ) -> None:
     session = log.sessions.create("loose")
-    found = [one for one in session.append(body, format=format, lenient=True).warnings if one.code == "unknown_content"]
-    assert [one.pointer for one in found] == [f"/messages/0{pointer}"]
-    assert found[0].message.endswith(f": {name}")
+    values = [
+        warning
+        for warning in session.append(body, format=format, lenient=True).warnings
+        if warning.code == "unknown_content"
+    ]
+    assert [item.pointer for item in values] == [f"/messages/0{pointer}"]
+    assert values[0].message.endswith(f": {name}")
     assert bodies(session) == [body]
     strict = log.sessions.create("strict", strict=True)
     head = strict.info().head
     with pytest.raises(InvalidInputError) as caught:
         strict.append(body, format=format, lenient=True)
     problems = [problem for problem in caught.value.problems if problem.code == "unknown_content"]
-    assert [problem.message for problem in problems] == [found[0].message]
+    assert [problem.message for problem in problems] == [values[0].message]
     assert strict.info().head == head
 
 
@@ -332,7 +336,9 @@ def test_a_message_with_content_only_in_fields_of_another_format_is_refused_unle
     session = log.sessions.create("s")
     with pytest.raises(InvalidInputError, match=f"has no '{name}'.*lenient") as caught:
         session.append(user("a"), body, format=format)
-    assert [(one.code, one.pointer) for one in caught.value.problems] == [("invalid_message", f"/messages/1/{name}")]
+    assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [
+        ("invalid_message", f"/messages/1/{name}")
+    ]
     assert bodies(session) == []
     assert "unknown_content" in codes(session.append(body, format=format, lenient=True))
 
@@ -341,7 +347,9 @@ def test_a_role_that_no_provider_has_is_refused_unless_the_caller_is_lenient(log
     session = log.sessions.create("s")
     with pytest.raises(InvalidInputError, match="unknown role 'usr'; did you mean 'user'") as caught:
         session.append(user("a"), {"role": "usr", "content": "b"})
-    assert [(one.code, one.pointer) for one in caught.value.problems] == [("unknown_role", "/messages/1/role")]
+    assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [
+        ("unknown_role", "/messages/1/role")
+    ]
     assert bodies(session) == []
     roles = ["system", "developer", "user", "assistant", "tool", "function"]
     session.append(*({"role": role, "content": "x", "name": "f"} for role in roles))

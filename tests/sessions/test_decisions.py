@@ -75,8 +75,8 @@ def test_a_refusal_is_the_result_of_its_call_in_one_commit_with_the_end(log: Tur
     assert decided.refusal == decided.version - 1 == session.info().head - 1
     refusal = list(session.messages())[-1]
     assert refusal.position == decided.refusal
-    (told,) = refusal.body["tool_results"]
-    assert told == {
+    (value,) = refusal.body["tool_results"]
+    assert value == {
         "tool_call_id": "c1",
         "result": "This action was rejected. Reason: not on a Friday",
         "is_error": True,
@@ -236,7 +236,7 @@ def test_every_order_of_a_refusal_and_the_result_answers_the_call_once_first() -
 def test_every_order_of_two_decisions_lets_the_first_one_count() -> None:
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         session = application(items, blobs, SequentialIds(10**9)).sessions.of("s")
-        failed = [one for one in run.results if isinstance(one, BaseException)]
+        failed = [result for result in run.results if isinstance(result, BaseException)]
         assert len(failed) == 1 and isinstance(failed[0], ConflictError), run.results
         assert failed[0].error_code in ("nothing_pending", "already_decided")
         actions = [entry.action for entry in session.history()]

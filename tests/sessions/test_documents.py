@@ -120,32 +120,32 @@ def test_documents_are_a_sorted_dictionary(
         else:
             documents.put_many(what)
             expected |= what
-    assert {key: one.data for key, one in documents.get_many(KEYS).items()} == expected
+    assert {key: item.data for key, item in documents.get_many(KEYS).items()} == expected
     keys = sorted((key for key in expected if key.startswith(prefix)), key=str.encode, reverse=order == "desc")
     if after is not None:
         keys = [key for key in keys if (key < after if order == "desc" else key > after)]
     if until is not None:
         keys = [key for key in keys if (key >= until if order == "desc" else key <= until)]
-    found = list(documents.list(prefix, after=after, until=until, order=order, limit=limit))
-    assert [(one.key, one.data) for one in found] == [(key, expected[key]) for key in keys[:limit]]
+    items = list(documents.list(prefix, after=after, until=until, order=order, limit=limit))
+    assert [(item.key, item.data) for item in items] == [(key, expected[key]) for key in keys[:limit]]
 
 
 def test_a_page_downwards_has_no_more_than_was_asked_for(harness: Harness, session: Session) -> None:
     """Also where it goes on behind a key that is no document."""
     session.documents.put_many({"a": b"1", "b": b"2", "d": b"3"})
     for after in ("c", "d"):
-        assert [one.key for one in session.documents.list(after=after, order="desc", limit=1)] == ["b"]
+        assert [item.key for item in session.documents.list(after=after, order="desc", limit=1)] == ["b"]
         body = {"prefix": "", "after": after, "order": "desc", "limit": 1}
         page = session._backend.call("get_documents", path=session._path, body=body)
-        assert ([one.key for one in page.documents], page.next) == (["b"], "b")
+        assert ([document.key for document in page.documents], page.next) == (["b"], "b")
         rest = session._backend.call("get_documents", path=session._path, body={**body, "after": "b", "limit": 5})
-        assert ([one.key for one in rest.documents], rest.next) == (["a"], None)
+        assert ([document.key for document in rest.documents], rest.next) == (["a"], None)
 
 
 def test_a_list_of_none_asks_for_none_and_what_follows_must_fit_one_request(session: Session) -> None:
     session.documents.put_many({f"k{at:02}": b"1" for at in range(26)}, then={"z": b"2"})
     assert list(session.documents.list(limit=0)) == []
-    assert [one.key for one in session.documents.list("z")] == ["z"]
+    assert [item.key for item in session.documents.list("z")] == ["z"]
     for many in (
         {f"t{at:02}": b"3" for at in range(MAX_WRITTEN + 1)},
         {"t1": b"3" * 2_000_000, "t2": b"3" * 2_000_000},
@@ -155,7 +155,7 @@ def test_a_list_of_none_asks_for_none_and_what_follows_must_fit_one_request(sess
     assert session.documents.get("k00").data == b"1" and list(session.documents.list("t")) == []
     full = {f"t{at:02}": b"3" for at in range(MAX_WRITTEN)}
     session.documents.put_many({"k00": b"4"}, then=full)
-    assert [one.key for one in session.documents.list("t")] == sorted(full)
+    assert [item.key for item in session.documents.list("t")] == sorted(full)
     assert session.documents.get("k00").data == b"4"
 
 
@@ -188,13 +188,13 @@ def test_large_documents_and_many_of_them_come_back_equal(session: Session) -> N
     documents.put("whole", whole)
     small = {f"small/{at:03}": b"%d" % at for at in range(60)}
     documents.put_many(small, then={"last": b""})
-    assert {key: one.data for key, one in documents.get_many([*small, *large, "whole", "none"]).items()} == {
+    assert {key: item.data for key, item in documents.get_many([*small, *large, "whole", "none"]).items()} == {
         **small,
         **large,
         "whole": whole,
     }
-    assert {one.key: one.data for one in documents.list()} == {**small, **large, "whole": whole, "last": b""}
-    assert [one.key for one in documents.list("large/", order="desc")] == sorted(large, reverse=True)
+    assert {item.key: item.data for item in documents.list()} == {**small, **large, "whole": whole, "last": b""}
+    assert [item.key for item in documents.list("large/", order="desc")] == sorted(large, reverse=True)
     documents.put("large/0", b"small now")
     assert documents.get_many(["large/0"])["large/0"].data == b"small now"
     with pytest.raises(TooLargeError):
@@ -219,7 +219,7 @@ def test_what_is_written_then_is_never_there_without_what_comes_before(harness: 
         harness.faults.clear()
         assert session.documents.get(f"head/{name}") is None
         session.documents.put_many({f"part/{name}/a": b"a", f"part/{name}/b": b"b"}, then={f"head/{name}": b"ab"})
-        assert [one.data for one in session.documents.list(f"part/{name}/")] == [b"a", b"b"]
+        assert [item.data for item in session.documents.list(f"part/{name}/")] == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -259,7 +259,7 @@ def test_documents_go_with_their_session(harness: Harness, session: Session) -> 
 def test_an_ended_session_keeps_its_documents_and_takes_none(session: Session) -> None:
     session.documents.put("a", b"1")
     session.end()
-    assert [one.data for one in session.documents.list()] == [b"1"]
+    assert [item.data for item in session.documents.list()] == [b"1"]
     for call in (lambda: session.documents.put("b", b""), lambda: session.documents.delete(["a"])):
         with pytest.raises(SessionEndedError):
             call()
@@ -279,7 +279,7 @@ def test_a_fork_has_documents_of_its_own(session: Session) -> None:
     fork = session.fork("other")
     assert fork.documents.get("a") is None
     fork.documents.put("a", b"2")
-    assert [one.data for one in session.documents.list()] == [b"1"]
+    assert [item.data for item in session.documents.list()] == [b"1"]
 
 
 @pytest.mark.parametrize("key", ["", "x" * 513, "é" * 257, "a\n", "\x00", "\ud800", "a\u2028b"])
@@ -341,8 +341,8 @@ def test_damage_is_told_by_its_item(harness: Harness, session: Session) -> None:
     from turnlog.log.keys import SessionKeys
 
     keys = SessionKeys(Owner.of("acme", "ada"), "s")
-    found = items.get_many([keys.document("a"), keys.document("b")])
-    damaged = dict(found[keys.document("a")])
+    result = items.get_many([keys.document("a"), keys.document("b")])
+    damaged = dict(result[keys.document("a")])
     items.put(damaged | {"b": bytes(damaged["b"])[:-1] + b"?"})  # type: ignore[arg-type]
     with pytest.raises(CorruptError, match="K#a"):
         session.documents.get("a")
@@ -350,7 +350,7 @@ def test_damage_is_told_by_its_item(harness: Harness, session: Session) -> None:
     items.put(damaged | {"sk": "K#b"})
     with pytest.raises(CorruptError, match="K#b"):
         session.documents.get("b")
-    items.write_many([damaged | {"v": 99}, found[keys.document("b")]])
+    items.write_many([damaged | {"v": 99}, result[keys.document("b")]])
     with pytest.raises(NewerSchemaError):
         list(session.documents.list())
 
@@ -382,8 +382,8 @@ def test_in_process_bytes_stay_bytes_and_noise_is_not_deflated(
     monkeypatch.setattr("zlib.compress", counted)
     session.documents.put("noise", noise)
     session.documents.put_many({"text": b"text " * 200_000}, then={"end": noise})
-    found = session.documents.get_many(["noise", "text", "end"])
-    assert [one.data for one in found.values()] == [noise, b"text " * 200_000, noise]
+    result = session.documents.get_many(["noise", "text", "end"])
+    assert [item.data for item in result.values()] == [noise, b"text " * 200_000, noise]
     assert sum(deflated) < 1_100_000, "the text, and samples of the noise"
 
 
@@ -394,11 +394,11 @@ def test_over_http_it_is_the_same(served: Turnlog) -> None:
     session.documents.put_many({f"{at:03}": b"x" for at in range(30)}, then={"zz": b"end"})
     large = {f"large/{at}": (NOISE * 6)[:MAX_DOCUMENT_BYTES] for at in range(3)} | {"large/x": NOISE, "large/y": NOISE}
     session.documents.put_many(large, then={"zz": b"end"})
-    assert {one.key: one.data for one in session.documents.list("large/")} == large
-    assert {key: one.data for key, one in session.documents.get_many(large).items()} == large
-    found = session.documents.get("é/🙂")
-    assert found is not None and (found.data, found.revision) == (NOISE, made.revision)
-    assert [one.key for one in session.documents.list(limit=3, order="desc")] == ["é/🙂", "zz", "large/y"]
+    assert {item.key: item.data for item in session.documents.list("large/")} == large
+    assert {key: item.data for key, item in session.documents.get_many(large).items()} == large
+    value = session.documents.get("é/🙂")
+    assert value is not None and (value.data, value.revision) == (NOISE, made.revision)
+    assert [item.key for item in session.documents.list(limit=3, order="desc")] == ["é/🙂", "zz", "large/y"]
     with pytest.raises(DocumentChangedError) as caught:
         session.documents.put("zz", b"", if_absent=True)
     assert caught.value.details["key"] == "zz"

@@ -27,10 +27,10 @@ def test_an_ended_session_says_so_and_takes_no_more(harness: Harness) -> None:
     log = harness.log()
     session = log.sessions.create("s", strict=True)
     session.append(ASK, CALLS, run={"pending_action": {"call_id": "c1"}})
-    found = session.end()
-    assert (found.status, found.head, found.messages) == ("ended", 5, 2)
-    assert session.info() == found
-    assert [one.status for one in log.sessions.list()] == ["ended"]
+    result = session.end()
+    assert (result.status, result.head, result.messages) == ("ended", 5, 2)
+    assert session.info() == result
+    assert [item.status for item in log.sessions.list()] == ["ended"]
     refused: list[Callable[[], object]] = [
         lambda: session.append(RESULT),
         lambda: session.append(RESULT, if_head=5),
@@ -46,7 +46,7 @@ def test_an_ended_session_says_so_and_takes_no_more(harness: Harness) -> None:
         with pytest.raises(SessionEndedError) as caught:
             refuse()
         assert caught.value.error_code == "session_ended"
-    assert session.info() == found
+    assert session.info() == result
 
 
 def test_all_of_it_is_read_as_before(harness: Harness) -> None:
@@ -78,7 +78,7 @@ def test_what_is_told_of_a_session_may_still_change(harness: Harness) -> None:
     session.compress(keep_loops=1)
     session.create_snapshot("last")
     harness.clock.advance(LISTING_MS / 1000)
-    assert [(one.status, one.title) for one in harness.log().sessions.list()] == [("ended", "Done")]
+    assert [(item.status, item.title) for item in harness.log().sessions.list()] == [("ended", "Done")]
     with pytest.raises(SessionEndedError):
         session.append(ASK)
 
@@ -127,7 +127,7 @@ def _is_over(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
     assert session.info().status == "ended"
     (entry,) = session.history(action="end")
     assert all(position < entry.first for position in stored)
-    assert [one.status for one in log.sessions.list()] == ["ended"]
+    assert [item.status for item in log.sessions.list()] == ["ended"]
 
 
 def test_every_order_of_an_append_and_an_end() -> None:

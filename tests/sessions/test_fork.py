@@ -74,7 +74,7 @@ def test_forks_of_forks_that_end_inside_one_commit(harness: Harness, outer: int,
 
     def check() -> None:
         assert contents(nested) == seen(nested) == contents(nested, order="desc")[::-1] == wanted
-        assert [one.body["content"] for one in nested.page(after=1, limit=9).messages] == wanted
+        assert [message.body["content"] for message in nested.page(after=1, limit=9).messages] == wanted
 
     check()
     for ancestor in (session, fork):
@@ -106,7 +106,7 @@ def test_what_is_made_of_a_fork_has_nothing_of_what_lies_behind_its_moment(
     worked(harness, parent.erase())
     assert held(CANARY, harness) == [], "all that had it was the parent's"
     wanted = list(fork.messages())
-    assert [one.position for one in wanted] == [2, 3, 7, 8, 9, 10]
+    assert [item.position for item in wanted] == [2, 3, 7, 8, 9, 10]
     data = exported_blob(log.sessions.get("copy"), harness)
     copies += [log.sessions.import_(io.BytesIO(data), session_id="copied")[0].session_id]
     copies += [log.sessions.get("copy").fork("fork-of-a-copy").id]
@@ -114,8 +114,8 @@ def test_what_is_made_of_a_fork_has_nothing_of_what_lies_behind_its_moment(
 
     def check(name: str) -> None:
         copy = log.sessions.get(name)
-        assert [one.model_dump() for one in copy.messages()] == [one.model_dump() for one in wanted], name
-        assert [one.position for one in copy.messages(in_view=True)] == [one.position for one in wanted], name
+        assert [message.model_dump() for message in copy.messages()] == [item.model_dump() for item in wanted], name
+        assert [message.position for message in copy.messages(in_view=True)] == [item.position for item in wanted], name
         assert copy.search(CANARY).results == [], name
         assert copy.append({"role": "user", "content": "on"}).first > 10
 
@@ -148,8 +148,8 @@ def test_both_go_on_by_themselves(parent: Session) -> None:
     assert seen(parent)[-2:] == ["Question 9", "Answer 9"]
     assert (fork.state().state, parent.state().state) == ({"a": 1, "of": "fork"}, {"of": "parent"})
     assert (fork.info().title, parent.info().title) == ("Fork", "Parent")
-    assert [(one.loop, one.first) for one in fork.loops()] == [(2, 5), (1, 2)]
-    actions = [one.action for one in fork.history()]
+    assert [(loop.loop, loop.first) for loop in fork.loops()] == [(2, 5), (1, 2)]
+    actions = [item.action for item in fork.history()]
     assert actions == ["state_change", *["message_added"] * 2, "fork", *["message_added"] * 2, "create"]
     fork.rewind(2)
     assert seen(fork) == ["Question 1"]
@@ -164,8 +164,8 @@ def test_what_is_out_of_line_and_what_is_recalled(parent: Session) -> None:
     assert fork.recall(ref, max_tokens=100_000).model_dump() == parent.recall(ref, max_tokens=100_000).model_dump()
     assert fork.recall(call_id="c1").ref == ref
     fork.append({"role": "user", "content": "A needle"})
-    assert [one.snippet for one in fork.search("needle").results] == ["A ⟦needle⟧"]
-    assert [one.snippet for one in parent.search("needle").results] == []
+    assert [result.snippet for result in fork.search("needle").results] == ["A ⟦needle⟧"]
+    assert [result.snippet for result in parent.search("needle").results] == []
     assert fork.search("Found").results[0].position == 7
 
 
@@ -184,7 +184,7 @@ def test_forks_of_forks(harness: Harness) -> None:
     assert contents(early.fork("last")) == seen(early) == ["at 0", "end"]
     assert session.page(after=2, limit=1).messages[0].body["content"] == "at 1"
     newest = session.page(before=session.info().head, limit=2, order="desc")
-    assert [one.body["content"] for one in newest.messages] == ["at 3", "at 2"]
+    assert [message.body["content"] for message in newest.messages] == ["at 3", "at 2"]
 
 
 def test_s6_a_fork_has_the_summary_of_its_moment(harness: Harness) -> None:
@@ -229,7 +229,7 @@ def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> Non
         log.sessions.of("not-there").fork("other")
     with pytest.raises(NotFoundError):
         harness.log(user="bob").sessions.of("s").fork("other")
-    assert {one.session_id for one in log.sessions.list()} == {"s", "fork", session.fork(idempotency_key="made").id}
+    assert {item.session_id for item in log.sessions.list()} == {"s", "fork", session.fork(idempotency_key="made").id}
     assert log.sessions.create("fork", if_exists="return").info().forked_from == "s"
 
 
@@ -288,8 +288,8 @@ def test_d2_every_order_of_a_fork_and_an_append_to_its_parent() -> None:
 def test_d2_every_order_of_a_fork_and_a_creation_of_the_same_id() -> None:
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         session = application(items, blobs, SequentialIds(10**9)).sessions.get("fork")
-        refused = [one for one in run.results if isinstance(one, TurnlogError)]
-        assert [one.error_code for one in refused] == ["session_exists"]
+        refused = [result for result in run.results if isinstance(result, TurnlogError)]
+        assert [item.error_code for item in refused] == ["session_exists"]
         is_fork = session.info().forked_from is not None
         assert contents(session) == (["1"] if is_fork else [])
         assert session.info().title == (None if is_fork else "created")

@@ -99,15 +99,15 @@ def test_pages_and_filters(session: Session) -> None:
     whole = session.history_page(limit=1_000)
     assert whole.next is None and len(whole.entries) == session.info().head == 1 + 8 * 6 + 2
     for limit in (7, 30):
-        found, before = list[HistoryEntry](), None
+        result, before = list[HistoryEntry](), None
         while True:
             page = session.history_page(limit=limit, before=before)
             assert len(page.entries) <= limit
-            found += page.entries
+            result += page.entries
             before = page.next
             if before is None:
                 break
-        assert found == whole.entries
+        assert result == whole.entries
     for action, agent in (
         ("tool_call", None),
         (None, "a1"),
@@ -116,7 +116,9 @@ def test_pages_and_filters(session: Session) -> None:
         ("run", "a2"),
         ("nothing", None),
     ):
-        wanted = [one for one in whole.entries if action in (None, one.action) and agent in (None, one.agent_id)]
+        wanted = [
+            entry for entry in whole.entries if action in (None, entry.action) and agent in (None, entry.agent_id)
+        ]
         assert list(session.history(action=action, agent=agent)) == wanted
         if wanted:
             page = session.history_page(limit=1, action=action, agent=agent)
@@ -131,16 +133,16 @@ def test_a_rare_entry_is_found_page_by_page_in_few_requests_each(
     session.record("first")
     for _ in range(24):
         session.append({"role": "user", "content": "x"})
-    before, pages, found = None, 0, list[HistoryEntry]()
+    before, pages, result = None, 0, list[HistoryEntry]()
     while True:
         calls = harness.faults.calls
         page = session.history_page(action="first", before=before)
         assert harness.faults.calls - calls <= 4
-        found += page.entries
+        result += page.entries
         pages, before = pages + 1, page.next
         if before is None:
             break
-    assert (pages, [entry.history_id for entry in found]) == (2, ["2"])
+    assert (pages, [entry.history_id for entry in result]) == (2, ["2"])
 
 
 def test_large_diffs_are_told_whole_and_a_page_ends_at_4_mb(session: Session) -> None:

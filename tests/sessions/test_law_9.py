@@ -46,9 +46,9 @@ def windows(session: Session, format: str) -> Iterator[WindowAnswer]:
 def test_W9_the_recall_tools_and_their_line_are_in_every_window(log: Any, format: str, system: str | None) -> None:
     session = log.sessions.create("s", tools=[OWN], system=system, recall="always")
     fronts = [front(window, format) for window in windows(session, format)]
-    tools, told = fronts[0]
+    tools, result = fronts[0]
     assert tools[-2:] == recall_tools(format) and len(tools) == 3
-    assert str(told).count(RECALL_LINE) == 1
+    assert str(result).count(RECALL_LINE) == 1
     assert fronts == [fronts[0]] * len(fronts)
     again = log.sessions.create("s", recall="never", if_exists="return")
     assert again.info().recall == "always" and front(again.context(format=format), format) == fronts[0]
@@ -86,23 +86,23 @@ def test_W9_by_default_they_come_with_the_first_window_that_leaves_something_out
     session = log.sessions.create("s", tools=[OWN], system="Be brief.")
     bare = log.sessions.create("bare", tools=[OWN], system="Be brief.", recall="never")
     assert session.info().recall == "auto"
-    found = list[WindowAnswer]()
+    result = list[WindowAnswer]()
     for number in range(1, 8):
         for message in turn(number):
             if message["role"] == "assistant":
-                found.append(session.context(format=format, budget=BUDGET))
-                if not has_recall(found[-1]):
-                    assert found[-1].messages == bare.context(format=format, budget=BUDGET).messages
+                result.append(session.context(format=format, budget=BUDGET))
+                if not has_recall(result[-1]):
+                    assert result[-1].messages == bare.context(format=format, budget=BUDGET).messages
             session.append(message)
             bare.append(message)
-    have = [has_recall(window) for window in found]
+    have = [has_recall(window) for window in result]
     first = have.index(True)
     assert first >= 1 and have == [False] * first + [True] * (len(have) - first)
-    assert (found[first].prefix.broke_at, found[first].prefix.stable_tokens) == ("tools", 0)
-    assert all(window.prefix.broke_at != "tools" for window in found[first + 1 :])
-    assert len({window.manifest.epoch.id for window in found}) > 2, "tools that came do not go with a later epoch"
-    rebuilt = session.context(build=found[first].manifest.build)
-    assert has_recall(rebuilt) and not has_recall(session.context(build=found[first - 1].manifest.build))
+    assert (result[first].prefix.broke_at, result[first].prefix.stable_tokens) == ("tools", 0)
+    assert all(window.prefix.broke_at != "tools" for window in result[first + 1 :])
+    assert len({window.manifest.epoch.id for window in result}) > 2, "tools that came do not go with a later epoch"
+    rebuilt = session.context(build=result[first].manifest.build)
+    assert has_recall(rebuilt) and not has_recall(session.context(build=result[first - 1].manifest.build))
 
 
 def test_W9_a_summary_brings_them_too(log: Any) -> None:

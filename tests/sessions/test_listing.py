@@ -33,15 +33,15 @@ def _some(harness: Harness, count: int, ended: set[int]) -> None:
 
 def _pages(harness: Harness, status: str, limit: int) -> tuple[list[str], int]:
     """What all pages have, and how many there are."""
-    found, cursor, pages = list[str](), None, 0
+    result, cursor, pages = list[str](), None, 0
     while True:
         page = harness.log().sessions.page(limit=limit, cursor=cursor, status=status)  # type: ignore[arg-type]
         assert len(page.sessions) <= limit
-        assert {one.status for one in page.sessions} <= {status}
-        found += [one.session_id for one in page.sessions]
+        assert {session.status for session in page.sessions} <= {status}
+        result += [session.session_id for session in page.sessions]
         cursor, pages = page.next_cursor, pages + 1
         if cursor is None:
-            return found, pages
+            return result, pages
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
@@ -87,16 +87,16 @@ def test_a_filter_looks_through_so_many_then_says_where_to_go_on(
     _some(harness, 11, ended={0, 1, 2})
     first = harness.log().sessions.page(limit=1, status="ended")
     assert first.sessions == [] and first.next_cursor is not None
-    found, pages = _pages(harness, "ended", 1)
-    assert found == ["s2", "s1", "s0"] and pages > 3
-    assert [one.session_id for one in harness.log().sessions.list(status="ended")] == ["s2", "s1", "s0"]
+    result, pages = _pages(harness, "ended", 1)
+    assert result == ["s2", "s1", "s0"] and pages > 3
+    assert [item.session_id for item in harness.log().sessions.list(status="ended")] == ["s2", "s1", "s0"]
 
 
 def test_what_the_list_tells_of_long_settings_is_whole_whatever_wrote_its_entry(harness: Harness) -> None:
     session = harness.log().sessions.create(
         "s", metadata={"x": "y" * 2_000}, policy={"steps": [{"step": "loops", "max": 1}]}
     )
-    told = session.info().metadata, session.info().policy
+    result = session.info().metadata, session.info().policy
     for touch in (
         lambda: session.append(ASK),
         lambda: session.put_state({}),
@@ -106,7 +106,7 @@ def test_what_the_list_tells_of_long_settings_is_whole_whatever_wrote_its_entry(
         harness.clock.advance(LISTING_MS / 1000)
         touch()
         (listed,) = harness.log().sessions.list()
-        assert (listed.metadata, listed.policy) == told
+        assert (listed.metadata, listed.policy) == result
 
 
 def test_a_cursor_is_of_its_filter(harness: Harness) -> None:

@@ -38,20 +38,20 @@ def begun(harness: Harness, turns: int = 3, **settings: Any) -> Session:
 def test_between_two_calls_only_what_is_new_is_new(harness: Harness) -> None:
     session = begun(harness)
     before = session.context()
-    found = answered(session)
-    assert (found.broke_at, found.reason) == (None, None)
-    assert found.stable_tokens == before.tokens - 3
+    result = answered(session)
+    assert (result.broke_at, result.reason) == (None, None)
+    assert result.stable_tokens == before.tokens - 3
 
 
 def test_the_tools_of_recall_and_their_line_are_counted_with_what_they_stand_behind(harness: Harness) -> None:
     session = begun(harness, recall="always")
     before = session.context()
-    found = answered(session)
-    assert (found.broke_at, found.reason) == (None, None)
+    result = answered(session)
+    assert (result.broke_at, result.reason) == (None, None)
     exact = TiktokenCounter().count(json.dumps(before.tools, separators=(",", ":"))) + sum(
         count_message(CODECS["openai_chat"].parse(message), TiktokenCounter()) for message in before.messages
     )
-    assert 0.98 * exact <= found.stable_tokens <= exact
+    assert 0.98 * exact <= result.stable_tokens <= exact
 
 
 def test_other_tools(harness: Harness) -> None:
@@ -67,16 +67,16 @@ def test_other_tools(harness: Harness) -> None:
 @pytest.mark.parametrize("format", ["openai_chat", "anthropic"])
 def test_another_system_text(harness: Harness, format: str) -> None:
     session = begun(harness)
-    found = answered(session, lambda: session.update(system="Be brief, and kind."), format=format)
-    assert (found.broke_at, found.reason) == ("system", "system")
-    assert 0 < found.stable_tokens < 60, "the tools come first"
+    result = answered(session, lambda: session.update(system="Be brief, and kind."), format=format)
+    assert (result.broke_at, result.reason) == ("system", "system")
+    assert 0 < result.stable_tokens < 60, "the tools come first"
     assert answered(session, format=format).reason is None
 
 
 def test_another_policy(harness: Harness) -> None:
     session = begun(harness)
-    found = answered(session, lambda: session.update(policy="run_loops"))
-    assert (found.broke_at, found.reason) == ("base", "policy")
+    result = answered(session, lambda: session.update(policy="run_loops"))
+    assert (result.broke_at, result.reason) == ("base", "policy")
     session = begun(harness, session_id="same")
     reason = answered(session, lambda: session.update(policy="run_loops"), policy="full").reason
     assert reason == "policy", "a change of the session's policy begins an epoch, whatever the call names"
@@ -85,11 +85,11 @@ def test_another_policy(harness: Harness) -> None:
 def test_another_policy_that_takes_summaries_where_there_is_one(harness: Harness) -> None:
     session = begun(harness, turns=6, policy="full")
     session.compress(keep_loops=1)
-    found = answered(session, lambda: session.update(policy="default", system="Be kind."))
-    assert (found.broke_at, found.reason) == ("system", "system")
+    result = answered(session, lambda: session.update(policy="default", system="Be kind."))
+    assert (result.broke_at, result.reason) == ("system", "system")
     session.update(policy="full")
-    found = answered(session, lambda: session.update(policy="default", tools=None))
-    assert (found.broke_at, found.reason) == ("tools", "tools")
+    result = answered(session, lambda: session.update(policy="default", tools=None))
+    assert (result.broke_at, result.reason) == ("tools", "tools")
     session.update(policy="full")
     assert answered(session, lambda: session.update(policy="default")).reason == "policy"
 
@@ -108,8 +108,8 @@ def test_a_build_says_the_same_of_settings_that_have_changed(harness: Harness) -
         {"policy": "run_loops"},
         {"model": "o3", "output_reserve": 100_000},
     ]
-    for one in changes:
-        answered(session, lambda one=one: session.update(**one))  # type: ignore[misc]
+    for change in changes:
+        answered(session, lambda item=change: session.update(**item))  # type: ignore[misc]
         for options in ({}, {"policy": "full"}, {"budget": 3_000}, {"tools": [TOOL]}, {"format": "anthropic"}):
             window = session.context(**options)  # type: ignore[arg-type]
             again = session.context(build=window.manifest.build, tools=options.get("tools"))  # type: ignore[arg-type]
@@ -127,17 +127,19 @@ def test_a_learned_factor(harness: Harness) -> None:
         session.append({"role": "system", "content": "note"}, **usage)
         assert answered(session, budget=4_500).reason is None
     session.append(ANSWER, ASK, **usage)
-    found = session.context(budget=4_500)
-    assert found.manifest.budget.factor == 2
-    assert (found.prefix.broke_at, found.prefix.reason) == ("base", "budget")
+    result = session.context(budget=4_500)
+    assert result.manifest.budget.factor == 2
+    assert (result.prefix.broke_at, result.prefix.reason) == ("base", "budget")
 
 
 def test_a_new_summary(harness: Harness) -> None:
     session = begun(harness, turns=8)
     before = session.context()
-    found = answered(session, lambda: session.compress(keep_loops=2))
-    assert (found.broke_at, found.reason) == ("summary", "summary")
-    assert found.stable_tokens == sum(part.tokens for part in before.manifest.parts if part.kind in ("system", "tools"))
+    result = answered(session, lambda: session.compress(keep_loops=2))
+    assert (result.broke_at, result.reason) == ("summary", "summary")
+    assert result.stable_tokens == sum(
+        part.tokens for part in before.manifest.parts if part.kind in ("system", "tools")
+    )
     assert answered(session).reason is None, "the next one has it already"
     assert answered(session, policy="full").reason is None, "this one never has it"
 
@@ -146,8 +148,8 @@ def test_one_that_covers_the_newest_answer(harness: Harness) -> None:
     session = filled(harness.log(), 8)
     session.append(ASK)
     session.compress(keep_loops=0)
-    found = session.context().prefix
-    assert (found.broke_at, found.reason) == ("summary", "summary")
+    result = session.context().prefix
+    assert (result.broke_at, result.reason) == ("summary", "summary")
 
 
 def test_a_log_longer_than_what_is_read(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,10 +159,10 @@ def test_a_log_longer_than_what_is_read(harness: Harness, monkeypatch: pytest.Mo
     for _ in range(8):
         session.append(ANSWER)
         session.append(ASK)
-    found = session.context()
-    assert any(part.reason == "not_read" for part in found.manifest.parts)
-    assert (found.prefix.broke_at, found.prefix.reason) == ("base", "not_read")
-    assert found.prefix.stable_tokens == found.manifest.totals["system"]
+    window = session.context()
+    assert any(part.reason == "not_read" for part in window.manifest.parts)
+    assert (window.prefix.broke_at, window.prefix.reason) == ("base", "not_read")
+    assert window.prefix.stable_tokens == window.manifest.totals["system"]
 
 
 @pytest.mark.parametrize("budget", [100_000, 700, 450])

@@ -33,8 +33,8 @@ def levels(window: WindowAnswer) -> dict[int, str]:
 
 
 def whole_loops(window: WindowAnswer) -> list[int]:
-    found = levels(window)
-    return sorted(takewhile(lambda loop: found[loop] == "whole", sorted(found, reverse=True)))
+    result = levels(window)
+    return sorted(takewhile(lambda loop: result[loop] == "whole", sorted(result, reverse=True)))
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
@@ -57,7 +57,9 @@ def test_W6_a_summary_takes_the_place_of_digests_and_breaks_the_prefix_once(harn
         shown = [loop for loop in before if loop > summary.last_loop]
         assert summary.last_loop >= before[0] - 1, "it ends at the border or behind it"
         assert whole_loops(after) == shown == sorted(levels(after)), "and no digest is left"
-        first = next(at for at, one in enumerate(after.messages) if f"Question {shown[0]}:" in str(one["content"]))
+        first = next(
+            at for at, message in enumerate(after.messages) if f"Question {shown[0]}:" in str(message["content"])
+        )
         assert after.messages[first:-3] == windows[-1].messages[-len(after.messages[first:-3]) :]
     assert landed >= 3
     assert reasons.count("summary") == landed, "one break for each, told as what it is"

@@ -68,8 +68,8 @@ def test_what_is_asked_for_comes_back_before_the_question_and_the_manifest_names
     best = max(recalled, key=lambda message: message.score)
     assert best.position == 8
     assert 0 < best.tokens < window.manifest.totals["recalled"] <= 1_500 - window.manifest.totals["whole"]
-    told = [message["content"] for message in window.messages]
-    assert not any(f"user: {said}" in text(window) for said in told), "nothing stands in the window twice"
+    values = [message["content"] for message in window.messages]
+    assert not any(f"user: {said}" in text(window) for said in values), "nothing stands in the window twice"
 
 
 def test_a_window_that_leaves_nothing_out_recalls_nothing(harness: Harness) -> None:

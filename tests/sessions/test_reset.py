@@ -38,11 +38,11 @@ def test_the_fresh_one_has_the_settings_and_nothing_else(harness: Harness) -> No
     with pytest.raises(SessionEndedError):
         old.append(ASK)
     new.append(ASK)
-    windows = [one.context() for one in (old, new)]
+    windows = [value.context() for value in (old, new)]
     assert windows[0].messages == windows[1].messages
     assert windows[0].tools == windows[1].tools
     assert windows[0].manifest.budget == windows[1].manifest.budget
-    assert {one.session_id: (one.status, one.reset_of) for one in log.sessions.list()} == {
+    assert {item.session_id: (item.status, item.reset_of) for item in log.sessions.list()} == {
         "s": ("ended", None),
         new.id: ("active", "s"),
     }
@@ -83,7 +83,7 @@ def _appending(items: ItemTable, blobs: BlobStore) -> Any:
 
 def _one_in_its_place(items: ItemTable, blobs: BlobStore) -> Turnlog:
     log = application(items, blobs, SequentialIds(10**9))
-    old, new = sorted(log.sessions.list(), key=lambda one: one.session_id != "s")
+    old, new = sorted(log.sessions.list(), key=lambda item: item.session_id != "s")
     assert (old.status, new.status, new.reset_of) == ("ended", "active", "s")
     (entry,) = log.sessions.get("s").history(action="end")
     assert all(message.position < entry.first for message in log.sessions.get("s").messages())

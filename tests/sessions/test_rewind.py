@@ -44,8 +44,8 @@ def rich(harness: Harness) -> Session:
 def test_at_every_position_all_is_as_it_was_there(rich: Session) -> None:
     for position in range(1, rich.info().head + 1):
         before = everything(rich, at=position)
-        told = rich.rewind(position)
-        assert told == rich.info()
+        result = rich.rewind(position)
+        assert result == rich.info()
         assert everything(rich) == before, position
         assert everything(rich, at=position) == before
         head = rich.info().head
@@ -62,7 +62,7 @@ def test_the_log_keeps_everything_and_later_positions_go_on(log: Turnlog) -> Non
     assert contents(session, in_view=True) == seen(session) == ["Question 1", "Answer 1", "Question 3", "Answer 3"]
     assert contents(session, in_view=True, order="desc") == seen(session)[::-1]
     assert contents(session, at=5) == seen(session, at=5) == ["Question 1", "Answer 1", "Question 2", "Answer 2"]
-    assert [(one.loop, one.first, one.last) for one in session.loops()] == [(2, 7, 8), (1, 2, 3)]
+    assert [(loop.loop, loop.first, loop.last) for loop in session.loops()] == [(2, 7, 8), (1, 2, 3)]
     assert [entry.action for entry in session.history()][2] == "rewind"
     info = session.info()
     assert (info.messages, info.loops, info.head) == (4, 2, 8)
@@ -94,7 +94,7 @@ def test_to_the_middle_of_a_commit(harness: Harness) -> None:
         session.agent()
     session.append({"role": "assistant", "content": "Another"})
     assert seen(session)[2:] == ["Question 2", "Another"]
-    assert [(one.loop, one.last) for one in session.loops()] == [(2, 8), (1, 3)]
+    assert [(loop.loop, loop.last) for loop in session.loops()] == [(2, 8), (1, 3)]
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
@@ -197,19 +197,21 @@ def test_to_a_time(harness: Harness) -> None:
 
 def test_diff_tells_what_came_and_what_left(rich: Session) -> None:
     head = rich.info().head
-    found = rich.diff(3)
-    assert [one.position for one in found.messages] == [one.position for one in rich.page(after=3).messages]
-    assert (found.from_position, found.to_position, found.left) == (3, head, [])
-    assert {step["op"] for step in found.state} == {"add", "remove"}
-    assert found.settings == ["system", "policy"]
+    result = rich.diff(3)
+    assert [message.position for message in result.messages] == [
+        message.position for message in rich.page(after=3).messages
+    ]
+    assert (result.from_position, result.to_position, result.left) == (3, head, [])
+    assert {step["op"] for step in result.state} == {"add", "remove"}
+    assert result.settings == ["system", "policy"]
     back = rich.diff(head, 3)
     assert back.messages == []
-    assert [(one.first, one.last) for one in back.left] == [(4, head)]
+    assert [(item.first, item.last) for item in back.left] == [(4, head)]
     rich.rewind(3)
     rich.append(*said(9))
     across = rich.diff(head)
-    assert [one.position for one in across.messages] == [head + 2, head + 3]
-    assert [(one.first, one.last) for one in across.left] == [(4, head)]
+    assert [message.position for message in across.messages] == [head + 2, head + 3]
+    assert [(item.first, item.last) for item in across.left] == [(4, head)]
     assert rich.diff(3, 3).model_dump(include={"messages", "left", "state", "settings"}) == {
         "messages": [],
         "left": [],
@@ -219,16 +221,16 @@ def test_diff_tells_what_came_and_what_left(rich: Session) -> None:
 
 
 def test_diff_pages(log: Turnlog) -> None:
-    session, found, after = log.sessions.create("s"), list[int](), 0
+    session, result, after = log.sessions.create("s"), list[int](), 0
     for n in range(6):
         session.append(*said(n))
     while True:
         page = session.diff(5, after=after, limit=3)
-        found += [one.position for one in page.messages]
+        result += [message.position for message in page.messages]
         if page.next is None:
             break
         after = page.next
-    assert found == list(range(6, 14))
+    assert result == list(range(6, 14))
 
 
 def test_v1_requests_do_not_grow_with_rewinds(harness: Harness) -> None:
@@ -273,9 +275,9 @@ def test_d2_every_order_of_a_rewind_and_an_append() -> None:
 
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         session = application(items, blobs, SequentialIds(10**9)).sessions.get("s")
-        (at,) = (int(one.history_id) for one in session.history(action="rewind"))
-        everything = [one.position for one in session.messages()]
-        shown = [one.position for one in session.messages(in_view=True)]
+        (at,) = (int(item.history_id) for item in session.history(action="rewind"))
+        everything = [message.position for message in session.messages()]
+        shown = [message.position for message in session.messages(in_view=True)]
         assert len(everything) == 3
         assert shown == [2, *(position for position in everything if position > at)]
         assert session.info().messages == len(shown)
@@ -295,8 +297,8 @@ def test_d7_a_replay_is_the_state_at_every_position_and_time(rich: Session) -> N
     for session in (rich, fork):
         for entry in list(session.history()):
             position = int(entry.history_id)
-            found = session.replay(until=position)
-            assert (found.position, found.state) == (position, session.state(at=position).state)
+            result = session.replay(until=position)
+            assert (result.position, result.state) == (position, session.state(at=position).state)
             by_time = session.replay(until=entry.created_at)
             assert by_time.state == session.state(at=entry.created_at).state
     assert rich.replay().changes == 3, "what was taken back is not counted"

@@ -24,9 +24,9 @@ def test_some_of_them_go_back_and_in_forks(harness: Harness, real_data: ModuleTy
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # the loader leaves its files to the garbage collector
         sessions = list(real_data.iter_sessions(str(DATA / "dev")))
-    for at, given in enumerate(rng.sample(sessions, examples(30))):
+    for at, item in enumerate(rng.sample(sessions, examples(30))):
         session = log.sessions.create(f"c{at}", policy=("default", "run_loops", "full")[at % 3])
-        said(session, given["messages"][:60], rng)
+        said(session, item["messages"][:60], rng)
         if at % 2:
             session.compress(keep_loops=1)
         for time in range(2):
@@ -35,8 +35,8 @@ def test_some_of_them_go_back_and_in_forks(harness: Harness, real_data: ModuleTy
             session.rewind(position)
             fork = session.fork(f"f{at}-{time}", at=position)
             assert window(session) == window(fork) == wanted, (at, position)
-            assert [one.position for one in session.messages(in_view=True)] == [
-                one.position for one in fork.messages(in_view=True)
+            assert [message.position for message in session.messages(in_view=True)] == [
+                message.position for message in fork.messages(in_view=True)
             ]
             fork.append(GO_ON)
             session.append(GO_ON)
@@ -55,5 +55,5 @@ def said(session: Session, messages: list[dict[str, Any]], rng: random.Random) -
 
 
 def window(session: Session, **options: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = session.context(budget=BUDGET, answer_open_calls=True, **options).messages
-    return found
+    result: list[dict[str, Any]] = session.context(budget=BUDGET, answer_open_calls=True, **options).messages
+    return result

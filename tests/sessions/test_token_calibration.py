@@ -84,7 +84,7 @@ def test_counts_that_can_not_be_true_are_kept_reported_and_teach_nothing(harness
     session = filled(harness.log(), 4, strict=True)
     for number in range(6):
         answer = told(session, number, 0 if number % 2 else 900)
-        assert [(one.code, one.pointer) for one in answer.warnings] == [("usage_ignored", "/usage")]
+        assert [(warning.code, warning.pointer) for warning in answer.warnings] == [("usage_ignored", "/usage")]
     assert factor(session) == 1
     for number in range(6):
         assert told(session, number, 300, tokens=40).warnings == []
@@ -143,7 +143,7 @@ def test_an_append_that_is_repeated_teaches_once(log: Any) -> None:
             usage={"input_tokens": 100, "output_tokens": 5},
             idempotency_key="same",
         )
-    assert [one.code for one in again.warnings] == ["usage_ignored"]
+    assert [warning.code for warning in again.warnings] == ["usage_ignored"]
     assert answer.warnings == []
     assert factor(session) == 1
 

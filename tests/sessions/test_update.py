@@ -50,12 +50,12 @@ def without_caches(harness: Harness, session: Session) -> None:
 def test_a_field_that_is_given_is_set_and_what_is_left_out_stays(harness: Harness) -> None:
     session = created(harness.log(), metadata={"a": 1, "b": 2})
     before = session.info()
-    found = session.update(title="New", metadata={"c": 3})
-    assert (found.title, found.metadata, found.policy, found.head) == ("New", {"c": 3}, "default", 2)
+    result = session.update(title="New", metadata={"c": 3})
+    assert (result.title, result.metadata, result.policy, result.head) == ("New", {"c": 3}, "default", 2)
     assert (
-        found
+        result
         == session.info()
-        == before.model_copy(update={"title": "New", "metadata": {"c": 3}, "head": 2, "updated_at": found.updated_at})
+        == before.model_copy(update={"title": "New", "metadata": {"c": 3}, "head": 2, "updated_at": result.updated_at})
     )
     window = session.context()
     assert (window.messages[0]["content"], window.tools) == ("Be brief.", [TOOL])
@@ -67,11 +67,11 @@ def test_null_is_what_a_session_has_that_was_created_without_the_field(harness: 
     plain, session = log.sessions.create("plain", recall="never"), created(log, policy="full", model="gpt-4o")
     session.update(output_reserve=5, strict=True, loop_timeout_seconds=9, metadata={"a": 1})
     session.update(**dict.fromkeys(("title", "system", "tools", "policy", "model", "output_reserve"), None))
-    found = session.update(strict=None, loop_timeout_seconds=None, metadata=None)
+    result = session.update(strict=None, loop_timeout_seconds=None, metadata=None)
     same = ("title", "policy", "model", "recall", "metadata", "tokens")
-    assert [found[name] for name in same] == [plain.info()[name] for name in same]
-    for one in (plain, session):
-        one.append(ASK, ASK)
+    assert [result[name] for name in same] == [plain.info()[name] for name in same]
+    for value in (plain, session):
+        value.append(ASK, ASK)
     assert session.context().messages == plain.context().messages
     assert session.context().manifest.budget == plain.context().manifest.budget
 
@@ -208,8 +208,8 @@ def test_every_order_of_two_updates_of_different_fields_keeps_both() -> None:
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         assert not [result for result in run.results if isinstance(result, BaseException)]
         log = application(items, blobs, SequentialIds(10**9))
-        for found in (log.sessions.get("s").info(), *log.sessions.list()):
-            assert (found.title, found.model) == ("New", "gpt-4o")
+        for value in (log.sessions.get("s").info(), *log.sessions.list()):
+            assert (value.title, value.model) == ("New", "gpt-4o")
 
     operations = [updating(1000, title="New"), updating(2000, model="gpt-4o")]
     explore(operations, fresh(lambda log: created(log)), check, max_preemptions=2)

@@ -45,13 +45,13 @@ def archive_of(harness: Harness) -> Archive:
 
 
 def pages(table: ItemTable, low: str, high: str, *, descending: bool, limit: int | None) -> list[list[Item]]:
-    found, after = list[list[Item]](), None
+    result, after = list[list[Item]](), None
     while True:
         page = table.query(Query(KEYS.partition, low, high, descending=descending, limit=limit, after=after))
-        found.append([dict(item) for item in page.items])
+        result.append([dict(item) for item in page.items])
         after = page.next
         if after is None:
-            return [items for items in found if items]
+            return [items for items in result if items]
 
 
 @pytest.mark.parametrize("descending", [False, True])

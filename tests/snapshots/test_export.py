@@ -105,24 +105,24 @@ def test_sessions_whose_ids_nest_are_each_their_own(harness: Any) -> None:
 def test_what_people_read_of_it(harness: Any) -> None:
     session = filled(harness.log(user="someone"), 12, state={"a": 1}, title="A title", system="Be brief.")
     session.create_snapshot("point")
-    found = members(exported(session))
-    assert not [name for name, content in found.items() if b"someone" in content or b"acme" in content]
-    manifest = json.loads(found["manifest.json"])
+    result = members(exported(session))
+    assert not [name for name, content in result.items() if b"someone" in content or b"acme" in content]
+    manifest = json.loads(result["manifest.json"])
     assert (manifest["format"], manifest["version"]) == ("turnlog-export", 2)
-    (told,) = manifest["sessions"]
-    for name, member in told["members"].items():
-        content = found[f"sessions/s/{name}"]
+    (value,) = manifest["sessions"]
+    for name, member in value["members"].items():
+        content = result[f"sessions/s/{name}"]
         assert member == {
             "sha256": sha256(content).hexdigest(),
             "size_bytes": len(content),
             "lines": content.count(b"\n"),
         }
-    lines = [json.loads(line) for line in found["sessions/s/messages.jsonl"].splitlines()]
-    assert lines == [one.model_dump() for one in session.messages()]
-    assert json.loads(found["sessions/s/state.json"]) == {"state": {"a": 1}, "version": 1}
-    assert len(found["sessions/s/history.jsonl"].splitlines()) == len(list(session.history()))
-    assert json.loads(found["sessions/s/session.json"])["settings"]["system"] == "Be brief."
-    assert json.loads(found["sessions/s/snapshots.jsonl"])["name"] == "point"
+    lines = [json.loads(line) for line in result["sessions/s/messages.jsonl"].splitlines()]
+    assert lines == [message.model_dump() for message in session.messages()]
+    assert json.loads(result["sessions/s/state.json"]) == {"state": {"a": 1}, "version": 1}
+    assert len(result["sessions/s/history.jsonl"].splitlines()) == len(list(session.history()))
+    assert json.loads(result["sessions/s/session.json"])["settings"]["system"] == "Be brief."
+    assert json.loads(result["sessions/s/snapshots.jsonl"])["name"] == "point"
     assert exported(session) == exported(session), "the same session is the same file"
 
 
@@ -164,9 +164,9 @@ def test_the_largest_commits_that_there_can_be_come_back_over_http(tmp_path: Pat
                 session.append({"role": "user", "content": f"{at}" + '"' * 300_000})
             data = exported(session)
             assert log.sessions.import_(io.BytesIO(data), session_id="copy")[0].status == "imported"
-            found, wanted = list(log.sessions.get("copy").messages()), list(session.messages())
-            assert sum(len(encode_json(one.body)) for one in wanted) > exports.MAX_BATCH_BYTES * 2
-            assert found == wanted
+            result, wanted = list(log.sessions.get("copy").messages()), list(session.messages())
+            assert sum(len(encode_json(item.body)) for item in wanted) > exports.MAX_BATCH_BYTES * 2
+            assert result == wanted
     finally:
         server.stop()
         app.close()
@@ -182,9 +182,9 @@ def test_a_redacted_session_comes_back(harness: Harness, size: int) -> None:
     assert not [name for name, content in members(data).items() if b"CANARY" in content]
     other = harness.log(user="eve")
     assert other.sessions.import_(io.BytesIO(data))[0].status == "imported"
-    found = list(other.sessions.get("s").messages())
-    assert found == list(session.messages())
-    assert [one.redacted for one in found] == [False, True, False]
+    items = list(other.sessions.get("s").messages())
+    assert items == list(session.messages())
+    assert [item.redacted for item in items] == [False, True, False]
     assert exported(other.sessions.get("s")) == data
 
 
@@ -211,17 +211,17 @@ def test_an_import_again_leaves_later_documents_alone(harness: Harness) -> None:
     session.documents.put("a", b"new")
     session.documents.delete(["b"])
     assert harness.log().sessions.import_(io.BytesIO(data))[0].status == "existing"
-    assert {one.key: one.data for one in session.documents.list()} == {"a": b"new"}
+    assert {item.key: item.data for item in session.documents.list()} == {"a": b"new"}
 
 
 def test_a_session_is_not_seen_before_the_last_of_its_documents(harness: Harness) -> None:
     session = harness.log().sessions.create("s")
     session.documents.put("a", b"1")
-    found = members(exported(session))
-    (line,) = found["sessions/s/documents.jsonl"].splitlines()
-    manifest = json.loads(found["manifest.json"])["sessions"][0]
+    result = members(exported(session))
+    (line,) = result["sessions/s/documents.jsonl"].splitlines()
+    manifest = json.loads(result["manifest.json"])["sessions"][0]
     whole = {"head": manifest["head"], "hash": manifest["hash"]}
-    commits = found["sessions/s/log.jsonl"].decode().splitlines()
+    commits = result["sessions/s/log.jsonl"].decode().splitlines()
 
     def send(session_id: str, **body: Any) -> Any:
         log = harness.log(user="eve")
@@ -246,11 +246,11 @@ def test_a_session_is_not_seen_before_the_last_of_its_documents(harness: Harness
 def test_documents_before_their_commits_are_refused(harness: Harness) -> None:
     session = filled(harness.log(), 4, batch=2)
     session.documents.put("a", b"1")
-    found = members(exported(session))
-    document = json.loads(found["sessions/s/documents.jsonl"])
-    manifest = json.loads(found["manifest.json"])["sessions"][0]
+    result = members(exported(session))
+    document = json.loads(result["sessions/s/documents.jsonl"])
+    manifest = json.loads(result["manifest.json"])["sessions"][0]
     body = {"head": manifest["head"], "hash": manifest["hash"]}
-    commits = found["sessions/s/log.jsonl"].decode().splitlines()
+    commits = result["sessions/s/log.jsonl"].decode().splitlines()
     call, path = harness.log(user="eve")._backend.call, {"session_id": "x"}
     with pytest.raises(InvalidInputError, match="before the last commit"):
         call("import_session", path=path, body={**body, "commits": commits[:1], "documents": [document]})
@@ -263,15 +263,15 @@ def test_documents_before_their_commits_are_refused(harness: Harness) -> None:
 
 def test_an_export_of_version_1_has_no_documents(harness: Harness) -> None:
     session = filled(harness.log(), 4)
-    found = members(exported(session))
-    del found["sessions/s/documents.jsonl"]
+    result = members(exported(session))
+    del result["sessions/s/documents.jsonl"]
 
     def older(manifest: dict[str, Any]) -> None:
         manifest["version"] = 1
         del manifest["sessions"][0]["members"]["documents.jsonl"]
 
     other = harness.log(user="eve")
-    assert other.sessions.import_(io.BytesIO(_manifest(older)(found)))[0].status == "imported"
+    assert other.sessions.import_(io.BytesIO(_manifest(older)(result)))[0].status == "imported"
     assert list(other.sessions.get("s").messages()) == list(session.messages())
 
 
@@ -287,8 +287,8 @@ def test_values_that_are_easily_changed_come_back(harness: Any) -> None:
     for body in bodies:
         session.append(body)
     harness.log(user="eve").sessions.import_(io.BytesIO(exported(session)))
-    found = [one.body for one in harness.log(user="eve").sessions.of("s").messages()]
-    assert list(map(repr, found)) == list(map(repr, bodies))
+    values = [message.body for message in harness.log(user="eve").sessions.of("s").messages()]
+    assert list(map(repr, values)) == list(map(repr, bodies))
 
 
 PAIR, LONE = "\ud83d" + "\ude00", "\ud83d"
@@ -352,7 +352,7 @@ def test_a_pipe_is_written_to_and_a_link_stays(harness: Harness, tmp_path: Path)
     reader.start()
     session.export(pipe)
     reader.join(10)
-    assert pipe.is_fifo() and [zipfile.is_zipfile(io.BytesIO(one)) for one in through] == [True]
+    assert pipe.is_fifo() and [zipfile.is_zipfile(io.BytesIO(item)) for item in through] == [True]
     behind.write_bytes(b"before")
     link.symlink_to(behind)
     session.export(link)
@@ -369,14 +369,14 @@ def test_all_of_a_person_is_one_file_and_comes_back(harness: Any, tmp_path: Path
     made = log.export(tmp_path / "all.zip")
     assert (made.sessions, made.positions) == (3, 12)
     assert sha256((tmp_path / "all.zip").read_bytes()).hexdigest() == made.sha256
-    assert [one.name for one in tmp_path.iterdir() if one.suffix == ".zip"] == ["all.zip"]
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".zip"] == ["all.zip"]
     other = harness.log(user="new")
     with pytest.raises(InvalidInputError) as raised:
         other.sessions.import_(tmp_path / "all.zip", session_id="x")
     assert raised.value.error_code == "which_session"
     assert other.sessions.import_(tmp_path / "all.zip", session="two", session_id="x")[0].session_id == "x"
-    assert {one.status for one in other.sessions.import_(tmp_path / "all.zip")} == {"imported"}
-    assert {one.session_id for one in other.sessions.list()} == {"one", "two", "three", "x"}
+    assert {item.status for item in other.sessions.import_(tmp_path / "all.zip")} == {"imported"}
+    assert {item.session_id for item in other.sessions.list()} == {"one", "two", "three", "x"}
 
 
 def test_a_long_session_is_exported_by_a_job_whose_address_is_made_when_asked(
@@ -451,14 +451,14 @@ def test_d1_a_fault_at_every_call_of_an_import(harness: Any, monkeypatch: pytest
             with contextlib.suppress(UnavailableError):
                 log.sessions.import_(io.BytesIO(data), session_id=target)
             assert not harness.faults.is_pending, "the fault was never met: there are fewer calls than before"
-            assert target in [one.session_id for one in log.sessions.list()] or unseen(log, target, messages)
+            assert target in [item.session_id for item in log.sessions.list()] or unseen(log, target, messages)
         log.sessions.import_(io.BytesIO(data), session_id=target)
         if not at:
             calls = harness.faults.calls - started
-        found = log.sessions.get(target)
-        assert list(found.messages()) == messages
-        assert found.state().state == {"a": 1}
-        assert list(found.documents.list()) == kept
+        value = log.sessions.get(target)
+        assert list(value.messages()) == messages
+        assert value.state().state == {"a": 1}
+        assert list(value.documents.list()) == kept
         at += step_of(harness)
     assert at > 15
     assert len(list(log.sessions.list())) == len(range(0, at, step_of(harness))) + 1
@@ -545,7 +545,7 @@ def _document(**change: Any) -> Callable[[dict[str, bytes]], bytes]:
 
 def _raw(change: Callable[[bytes], bytes]) -> Callable[[dict[str, bytes]], bytes]:
     """Another log of any bytes, with a manifest that tells of it as it is."""
-    return lambda found: zipped({**found, _LOG: change(found[_LOG])})
+    return lambda item: zipped({**item, _LOG: change(item[_LOG])})
 
 
 def _archived(change: Callable[[zipfile.ZipFile, dict[str, bytes]], object]) -> Callable[[dict[str, bytes]], bytes]:
@@ -583,31 +583,31 @@ def _elsewhere(lines: list[dict[str, Any]]) -> None:
 
 _LOG, _DOCUMENTS = "sessions/s/log.jsonl", "sessions/s/documents.jsonl"
 HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
-    "no zip": (lambda found: b"PK but no zip", "bad_export"),
-    "cut short": (lambda found: zipped(found)[:-30], "bad_export"),
+    "no zip": (lambda item: b"PK but no zip", "bad_export"),
+    "cut short": (lambda item: zipped(item)[:-30], "bad_export"),
     "no manifest": (
-        lambda found: zipped({name: one for name, one in found.items() if name != "manifest.json"}, retell=False),
+        lambda item: zipped({name: item for name, item in item.items() if name != "manifest.json"}, retell=False),
         "bad_export",
     ),
-    "a path": (lambda found: zipped({**found, "../../etc/passwd": b"x"}), "bad_export"),
-    "an absolute path": (lambda found: zipped({**found, "/sessions/s/log.jsonl": b"x"}), "bad_export"),
-    "another member": (lambda found: zipped({**found, "sessions/t/log.jsonl": b"x\n"}), "bad_export"),
+    "a path": (lambda item: zipped({**item, "../../etc/passwd": b"x"}), "bad_export"),
+    "an absolute path": (lambda item: zipped({**item, "/sessions/s/log.jsonl": b"x"}), "bad_export"),
+    "another member": (lambda item: zipped({**item, "sessions/t/log.jsonl": b"x\n"}), "bad_export"),
     "a bomb": (
-        lambda found: zipped({**found, "sessions/s/log.jsonl": b"\0" * 40 * 1024**2 + b"\n"}),
+        lambda item: zipped({**item, "sessions/s/log.jsonl": b"\0" * 40 * 1024**2 + b"\n"}),
         "bad_export",
     ),
-    "a newer version": (_manifest(lambda one: one.update(version=3, made_by="turnlog 9.0")), "newer_export"),
-    "another format": (_manifest(lambda one: one.update(format="other")), "bad_export"),
-    "a manifest of nothing": (_manifest(lambda one: one.clear()), "bad_export"),
+    "a newer version": (_manifest(lambda item: item.update(version=3, made_by="turnlog 9.0")), "newer_export"),
+    "another format": (_manifest(lambda item: item.update(format="other")), "bad_export"),
+    "a manifest of nothing": (_manifest(lambda item: item.clear()), "bad_export"),
     "another hash": (
-        _manifest(lambda one: one["sessions"][0]["members"]["log.jsonl"].update(sha256="0" * 64)),
+        _manifest(lambda item: item["sessions"][0]["members"]["log.jsonl"].update(sha256="0" * 64)),
         "bad_export",
     ),
     "another size": (
-        _manifest(lambda one: one["sessions"][0]["members"]["log.jsonl"].update(size_bytes=1)),
+        _manifest(lambda item: item["sessions"][0]["members"]["log.jsonl"].update(size_bytes=1)),
         "bad_export",
     ),
-    "a member twice": (_archived(lambda archive, found: archive.writestr(_LOG, found[_LOG])), "bad_export"),
+    "a member twice": (_archived(lambda archive, item: archive.writestr(_LOG, item[_LOG])), "bad_export"),
     "an encrypted member": (
         _archived(lambda archive, _: setattr(archive.getinfo(_LOG), "flag_bits", 1)),
         "bad_export",
@@ -617,16 +617,16 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
         "bad_export",
     ),
     "a member that is longer than it says": (_of_a_byte, "bad_export"),
-    "a session twice": (_manifest(lambda one: one["sessions"].append(one["sessions"][0])), "bad_export"),
-    "a session without a log": (_manifest(lambda one: one["sessions"][0]["members"].pop("log.jsonl")), "bad_export"),
-    "a head that is a text": (_manifest(lambda one: one["sessions"][0].update(head="9")), "bad_export"),
+    "a session twice": (_manifest(lambda item: item["sessions"].append(item["sessions"][0])), "bad_export"),
+    "a session without a log": (_manifest(lambda item: item["sessions"][0]["members"].pop("log.jsonl")), "bad_export"),
+    "a head that is a text": (_manifest(lambda item: item["sessions"][0].update(head="9")), "bad_export"),
     "a number of messages that is a text": (
-        _manifest(lambda one: one["sessions"][0].update(messages="9")),
+        _manifest(lambda item: item["sessions"][0].update(messages="9")),
         "bad_export",
     ),
-    "an end that is no hash": (_manifest(lambda one: one["sessions"][0].update(hash="x")), "bad_export"),
+    "an end that is no hash": (_manifest(lambda item: item["sessions"][0].update(hash="x")), "bad_export"),
     "a member of no hash": (
-        _manifest(lambda one: one["sessions"][0]["members"]["log.jsonl"].update(sha256="x")),
+        _manifest(lambda item: item["sessions"][0]["members"]["log.jsonl"].update(sha256="x")),
         "bad_export",
     ),
     "a last line without an end": (_raw(lambda log: log[:-1]), "bad_export"),
@@ -639,9 +639,9 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
         _raw(lambda log: b"[" + b"1," * exports.MAX_BATCH_BYTES + b"1]\n" + log),
         "bad_export",
     ),
-    "another head": (_manifest(lambda one: one["sessions"][0].update(head=3)), "bad_export"),
-    "another end": (_manifest(lambda one: one["sessions"][0].update(hash="0" * 32)), "bad_export"),
-    "an id that is none": (_manifest(lambda one: one["sessions"][0].update(session_id="../x")), "bad_export"),
+    "another head": (_manifest(lambda item: item["sessions"][0].update(head=3)), "bad_export"),
+    "another end": (_manifest(lambda item: item["sessions"][0].update(hash="0" * 32)), "bad_export"),
+    "an id that is none": (_manifest(lambda item: item["sessions"][0].update(session_id="../x")), "bad_export"),
     "another text": (_log(lambda lines: lines[1]["events"][0]["b"].update(content="forged")), "bad_export"),
     "another time": (_log(lambda lines: lines[1]["header"].update(t=1)), "bad_export"),
     "a hole": (_log(lambda lines: lines.pop(1)), "bad_export"),
@@ -656,8 +656,8 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
     "shared up to no position": (_log(lambda lines: lines[1]["header"].update(fu="2")), "bad_export"),
     "no object": (_log(lambda lines: lines.__setitem__(1, "x")), "bad_export"),  # type: ignore[call-overload]
     "no events": (_log(lambda lines: lines[1].update(events=[])), "bad_export"),
-    "a document that is no JSON": (lambda found: zipped({**found, _DOCUMENTS: b"{\n"}), "bad_export"),
-    "a document that is no object": (lambda found: zipped({**found, _DOCUMENTS: b"[]\n"}), "bad_export"),
+    "a document that is no JSON": (lambda item: zipped({**item, _DOCUMENTS: b"{\n"}), "bad_export"),
+    "a document that is no object": (lambda item: zipped({**item, _DOCUMENTS: b"[]\n"}), "bad_export"),
     "a document without bytes": (_document(data=None), "bad_export"),
     "a document that is no base64": (_document(data="%"), "invalid_input"),
     "a document of no name": (_document(key=""), "invalid_input"),
@@ -668,7 +668,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
     "a time before all times": (_document(updated_at="0001-01-01T00:00:00Z"), "invalid_input"),
     "a document with more": (_document(pk="T#acme#U#eve#S#s"), "invalid_input"),
     "a document twice": (
-        lambda found: zipped({**found, _DOCUMENTS: found[_DOCUMENTS] * 2}),
+        lambda item: zipped({**item, _DOCUMENTS: item[_DOCUMENTS] * 2}),
         "invalid_input",
     ),
     "other types": (_log(lambda lines: lines[1].update(header=[], bytes=7, events="x")), "bad_export"),
@@ -681,11 +681,11 @@ def test_a_hostile_file_is_refused_and_nothing_of_it_is_seen(harness: Any) -> No
     session = filled(harness.log(), 4, batch=2)
     session.append({"role": "user", "content": noise(9_000)})
     session.documents.put("plan", b"1")
-    found = members(exported(session))
+    result = members(exported(session))
     other = harness.log(user="eve")
     for name, (make, code) in HOSTILE.items():
         with pytest.raises(InvalidInputError) as raised:
-            other.sessions.import_(io.BytesIO(make(found)), session_id="x")
+            other.sessions.import_(io.BytesIO(make(result)), session_id="x")
         assert raised.value.error_code == code, name
         assert unseen(other, "x", []), name
 
@@ -708,16 +708,16 @@ def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_an_export_that_breaks_leaves_the_file_as_it_was(harness: Harness, tmp_path: Path) -> None:
-    session, path, told = filled(harness.log(), 4), tmp_path / "s.zip", list[tuple[int, int]]()
+    session, path, result = filled(harness.log(), 4), tmp_path / "s.zip", list[tuple[int, int]]()
     path.write_bytes(b"before")
     with pytest.raises(ZeroDivisionError):
         session.export(path, on_bytes=lambda done, total: done // 0)
-    assert path.read_bytes() == b"before" and [one.name for one in tmp_path.iterdir() if "s.zip" in one.name] == [
+    assert path.read_bytes() == b"before" and [path.name for path in tmp_path.iterdir() if "s.zip" in path.name] == [
         "s.zip"
     ]
-    made = session.export(path, on_bytes=lambda *counts: told.append(counts))
+    made = session.export(path, on_bytes=lambda *counts: result.append(counts))
     assert path.stat().st_size == made.size_bytes
-    assert told == sorted(told) and told[-1] == (made.size_bytes, made.size_bytes)
+    assert result == sorted(result) and result[-1] == (made.size_bytes, made.size_bytes)
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
@@ -726,7 +726,7 @@ def test_an_import_tells_how_far_it_is_after_each_request(harness: Harness, monk
     data, positions = exported(filled(harness.log(), 8, batch=1)), list[int]()
     (made,) = harness.log(user="eve").sessions.import_(io.BytesIO(data), on_positions=positions.append)
     assert positions == [3, 6, 9] and made.position == 9
-    longer = _manifest(lambda one: one["sessions"][0].update(head=12))(members(data))
+    longer = _manifest(lambda item: item["sessions"][0].update(head=12))(members(data))
     with pytest.raises(UnavailableError, match="ends before its head") as caught:
         harness.log(user="bob").sessions.import_(io.BytesIO(longer), on_positions=positions.append)
     assert caught.value.error_code == "bad_export" and positions == [3, 6, 9] * 2
@@ -772,17 +772,17 @@ def _comes_back(harness: Any, messages: list[Any], at: int) -> None:
 
 def test_sample_conversations_come_back_equal(tmp_path: Path) -> None:
     with sqlite_harness(tmp_path) as harness:
-        for at, one in enumerate(read_transcripts([SAMPLES])):
-            _comes_back(harness, list(one.messages), at)
+        for at, read_transcript in enumerate(read_transcripts([SAMPLES])):
+            _comes_back(harness, list(read_transcript.messages), at)
 
 
 @pytest.mark.parametrize("source", ["agentdojo", "session-share"])
 def test_real_conversations_come_back_equal(tmp_path: Path, real_data: Any, source: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # the loader leaves its files to the garbage collector
-        found = [one["messages"] for one in real_data.iter_sessions(str(DATA / "dev" / source))]
+        values = [iter_session["messages"] for iter_session in real_data.iter_sessions(str(DATA / "dev" / source))]
     with sqlite_harness(tmp_path) as harness:
-        for at, messages in enumerate(found[:3]):
+        for at, messages in enumerate(values[:3]):
             _comes_back(harness, messages[:200], at)
 
 
@@ -793,10 +793,10 @@ def test_everything_of_a_person_has_what_is_known_of_them(harness: Any) -> None:
     session.end()
     log.run_jobs()
     harness.app.export_sessions.run(Owner.of("acme", "ada"), "", {})
-    found = members(harness.app.engine.blobs.get("~exports/acme/ada/everything.zip"))
-    (told,) = [json.loads(line) for line in found["memory.jsonl"].splitlines()]
-    assert (told["text"], told["session_id"], told["position"]) == ("I live in Lisbon", "s", 2)
-    assert json.loads(found["manifest.json"])["memory"]["lines"] == 1
+    result = members(harness.app.engine.blobs.get("~exports/acme/ada/everything.zip"))
+    (value,) = [json.loads(line) for line in result["memory.jsonl"].splitlines()]
+    assert (value["text"], value["session_id"], value["position"]) == ("I live in Lisbon", "s", 2)
+    assert json.loads(result["manifest.json"])["memory"]["lines"] == 1
     assert "memory.jsonl" not in members(exported(session))
 
 

@@ -37,12 +37,12 @@ def blob_names(harness: Any) -> list[str]:
 
 
 def read_all(session: Session, snapshot: str) -> list[Any]:
-    found, after = [], 0
+    result, after = [], 0
     while True:
         content = session.snapshot(snapshot, after=after).content
-        found += content.messages
+        result += content.messages
         if content.next is None:
-            return found
+            return result
         after = content.next
 
 
@@ -61,7 +61,7 @@ def test_d6_a_full_snapshot_is_its_segments_and_its_tail_and_reads_alike_without
     spans = [(part.first, part.last) for part in before.parts]
     assert spans[0][0] == 1
     assert spans[-1][1] == made.position
-    assert all(one[1] + 1 == other[0] for one, other in pairwise(spans))
+    assert all(item[1] + 1 == other[0] for item, other in pairwise(spans))
     assert sum(part.size_bytes for part in before.parts) == made.size_bytes
     lines = "".join(f"{part.first}-{part.last}-{part.sha256}\n" for part in before.parts)
     assert sha256(lines.encode()).hexdigest() == made.sha256
@@ -73,7 +73,7 @@ def test_d6_a_full_snapshot_is_its_segments_and_its_tail_and_reads_alike_without
     after = session.snapshot("whole")
     assert after.model_dump(exclude={"parts"}) == before.model_dump(exclude={"parts"})
     assert read_all(session, made.snapshot_id) == messages
-    assert [one.snapshot_id for one in session.snapshots()] == [made.snapshot_id]
+    assert [snapshot.snapshot_id for snapshot in session.snapshots()] == [made.snapshot_id]
 
 
 def test_the_parts_can_be_downloaded_and_checked(harness: Any, few: None) -> None:
@@ -111,9 +111,9 @@ def test_content_that_is_too_large_for_an_answer_is_left_to_the_parts(
     session = filled(harness.log(), 3)
     made = session.create_snapshot(kind="full")
     monkeypatch.setattr(read_snapshots, "MAX_ANSWER_BYTES", 100)
-    found = session.snapshot(made.snapshot_id)
-    assert found.content is None
-    assert found.parts
+    result = session.snapshot(made.snapshot_id)
+    assert result.content is None
+    assert result.parts
 
 
 # ------------------------------------------------------------ the second one
@@ -121,16 +121,16 @@ def test_content_that_is_too_large_for_an_answer_is_left_to_the_parts(
 
 def written(harness: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Names and sizes of the blobs that are stored from here on."""
-    found = list[tuple[str, int]]()
+    result = list[tuple[str, int]]()
     blobs = harness.app.engine.blobs
     put = type(blobs).put
 
     def counted(self: Any, name: str, data: Any) -> None:
-        found.append((name[len(KEYS.blob_prefix) :], len(data)))
+        result.append((name[len(KEYS.blob_prefix) :], len(data)))
         put(self, name, data)
 
     monkeypatch.setattr(type(blobs), "put", counted)
-    return found
+    return result
 
 
 def test_the_second_snapshot_writes_only_what_is_new(harness: Any, few: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_deleting_takes_the_tail_and_leaves_what_the_log_needs(harness: Any, few
         session.snapshot(gone.snapshot_id)
     harness.log().run_jobs()
     assert blob_names(harness) == [name for name in before if name != f"snap/{gone.snapshot_id}"]
-    assert [one.snapshot_id for one in session.snapshots()] == [kept.snapshot_id]
+    assert [snapshot.snapshot_id for snapshot in session.snapshots()] == [kept.snapshot_id]
     assert len(read_all(session, kept.snapshot_id)) == 3 * FEW + 2
 
 
@@ -286,7 +286,7 @@ def test_keep_deletes_the_oldest_unnamed_of_its_kind(harness: Any) -> None:
     for _ in range(4):
         harness.clock.advance(1)
         made.append(session.create_snapshot(kind="full", keep=2).snapshot_id)
-    left = [one.snapshot_id for one in session.snapshots()]
+    left = [snapshot.snapshot_id for snapshot in session.snapshots()]
     assert left == [made[3], made[2], other.snapshot_id, named.snapshot_id]
 
 
@@ -301,9 +301,9 @@ def test_a_session_makes_snapshots_by_itself_every_so_many_loops(harness: Any) -
     session = log.sessions.create("s", snapshots={"every_loops": 2, "keep": 2})
     mine = session.create_snapshot()
     loops(session, 9)
-    found = [one for one in session.snapshots() if one.metadata == {"automatic": True}]
-    assert [one.position for one in found] == [17, 13], "at the end of the loop before, the newest two"
-    assert session.snapshot(found[0].snapshot_id).content.loops == 8
+    values = [snapshot for snapshot in session.snapshots() if snapshot.metadata == {"automatic": True}]
+    assert [item.position for item in values] == [17, 13], "at the end of the loop before, the newest two"
+    assert session.snapshot(values[0].snapshot_id).content.loops == 8
     assert session.snapshot(mine.snapshot_id)
     session.update(snapshots=None)
     loops(session, 4)
@@ -324,15 +324,17 @@ def test_old_named_snapshots_go_by_number_and_age_and_pinned_ones_stay(harness: 
     for number in range(5):
         harness.clock.advance(86_400)
         session.create_snapshot(f"day-{number}", kind="full" if number % 2 else "ref")
-    names = [one.name for one in session.snapshots()]
+    names = [snapshot.name for snapshot in session.snapshots()]
     assert names == ["day-4", "day-3", "day-2", None, "pinned"], "the oldest have gone, a full and a ref one"
-    assert [one.pinned for one in session.snapshots()] == [False] * 4 + [True]
+    assert [snapshot.pinned for snapshot in session.snapshots()] == [False] * 4 + [True]
     harness.clock.advance(9 * 86_400)  # day-4 is 9 days old, day-3 10, day-2 11
     session.append(said(0))
-    assert [one.name for one in session.snapshots()] == ["day-4", "day-3", None, "pinned"], "an append of a new day"
+    assert [snapshot.name for snapshot in session.snapshots()] == ["day-4", "day-3", None, "pinned"], (
+        "an append of a new day"
+    )
     harness.clock.advance(86_400)
     session.create_snapshot("new")
-    assert [one.name for one in session.snapshots()] == ["new", "day-4", None, "pinned"]
+    assert [snapshot.name for snapshot in session.snapshots()] == ["new", "day-4", None, "pinned"]
     assert session.snapshot(unnamed.snapshot_id) and session.snapshot("pinned").pinned
     session.update(snapshots=None)
     harness.clock.advance(99 * 86_400)
@@ -357,13 +359,13 @@ def test_a_clean_up_that_is_cut_off_anywhere_leaves_it_to_the_next_snapshot(harn
         harness.faults.clear()
     harness.clock.advance(1)
     session.create_snapshot("last")
-    assert [one.name for one in session.snapshots()] == ["last", "cut"]
+    assert [snapshot.name for snapshot in session.snapshots()] == ["last", "cut"]
 
 
 def test_automatic_snapshots_cost_other_appends_nothing(harness: Any) -> None:
     plain, asking = (
-        harness.log().sessions.create(one, snapshots=policy)
-        for one, policy in (("plain", None), ("asking", {"every_loops": 3}))
+        harness.log().sessions.create(item, snapshots=policy)
+        for item, policy in (("plain", None), ("asking", {"every_loops": 3}))
     )
     costs = []
     for session in (plain, asking):

@@ -38,7 +38,7 @@ def test_d6_after_expiry_a_restored_session_is_the_fold_at_the_snapshot(
     monkeypatch.setattr(borders, "SEGMENT_POSITIONS", 64)
     session = varied(harness)
     made = session.create_snapshot("whole", kind="full")
-    before, told = fold(session, made.position), info(session)
+    before, result = fold(session, made.position), info(session)
     stored = items_of(harness, KEYS, made.position)
     session.append(said(0))
     expire(harness, KEYS, tombstones=False)
@@ -48,10 +48,10 @@ def test_d6_after_expiry_a_restored_session_is_the_fold_at_the_snapshot(
     again = harness.log().sessions.get(target)
     assert items_of(harness, SessionKeys(OWNER, target), made.position) == stored
     assert fold(again, made.position) == before
-    assert info(again) == told
+    assert info(again) == result
     newest = next(again.history())
     assert (newest.action, newest.metadata["snapshot_id"]) == ("restore", made.snapshot_id)
-    assert [one.session_id for one in harness.log().sessions.list()] == [target]
+    assert [item.session_id for item in harness.log().sessions.list()] == [target]
     assert again.append(said(1)).head == made.position + 2
     if target != "s":
         assert session.restore_snapshot("whole", session_id=target).head == made.position + 2, "it is there already"
@@ -71,7 +71,7 @@ def test_d6_e4_an_expired_session_is_gone_and_its_full_snapshot_is_there(harness
     for target in ("not-erased-yet", "erased"):
         with pytest.raises(NotFoundError):
             session.info()
-        assert [one.name for one in session.snapshots()] == ["whole"]
+        assert [snapshot.name for snapshot in session.snapshots()] == ["whole"]
         assert session.snapshot("whole").content == before
         with pytest.raises(NotFoundError):
             session.snapshot("point")
@@ -79,10 +79,10 @@ def test_d6_e4_an_expired_session_is_gone_and_its_full_snapshot_is_there(harness
             session.restore_snapshot("point", session_id="other")
         restored = session.restore_snapshot("whole", session_id=target)
         assert restored.messages == 3
-        found = log.sessions.get(target)
-        assert [one.body for one in found.messages()] == [one.body for one in before.messages]
-        assert found.state().state == {"a": 1}
-        found.append(said(1))
+        value = log.sessions.get(target)
+        assert [message.body for message in value.messages()] == [message.body for message in before.messages]
+        assert value.state().state == {"a": 1}
+        value.append(said(1))
         harness.app.retain_sessions()
         assert [job.kind for job in log.jobs()] == ["erase"]
         log.run_jobs()
@@ -110,7 +110,7 @@ def test_d6_of_a_live_session_another_one_begins_with_the_snapshot_by_a_pointer(
     assert session.restore_snapshot("point", session_id="other", idempotency_key="k") == restored
     assert items_of(harness, SessionKeys(OWNER, "other"), 10**6)[1:] == [], "one commit of its own"
     other = harness.log().sessions.get("other")
-    assert [one.body for one in other.messages()] == [one.body for one in before["messages"]]
+    assert [message.body for message in other.messages()] == [message.body for message in before["messages"]]
     assert other.state().state == {"a": 1}
     assert other.context(budget=120_000).messages == before["windows"][0][0]
     other.append(said(9))
@@ -157,13 +157,13 @@ def test_d6_a_fork_has_a_full_snapshot_of_its_own_that_needs_no_parent(harness: 
     assert grandchild.snapshot("whole").content == before
     grandchild.restore_snapshot("whole", session_id="again")
     again = harness.log().sessions.get("again")
-    assert [one.body for one in again.messages()][-1] == {"role": "user", "content": noise(80_000)}
+    assert [message.body for message in again.messages()][-1] == {"role": "user", "content": noise(80_000)}
     assert again.context(at=made.position, budget=10**6).messages
     assert again.snapshot
     if harness.name == "sqlite":
         harness.log(user="eve").sessions.import_(data)
         copy = harness.log(user="eve").sessions.get("grandchild")
-        assert list(copy.messages()) == [one for one in again.messages() if one.position <= made.position]
+        assert list(copy.messages()) == [message for message in again.messages() if message.position <= made.position]
 
 
 def test_a_made_id_is_the_same_for_the_same_key(harness: Any) -> None:
@@ -265,20 +265,22 @@ def test_d1_a_fault_at_every_call_of_making_and_deleting(harness: Any, few: None
             if not at:
                 calls = harness.faults.calls - started
             assert perform(at) == answer
-            names = [one.name for one in session.snapshots()]
+            names = [snapshot.name for snapshot in session.snapshots()]
             assert names.count(f"new{at}") == (1 if step == "create" else 0)
             done.append(at)
             at += step_of(harness)
         if step == "create":
-            made = [session.snapshot(f"new{one}") for one in done]
-            assert [one.content.message_count for one in made] == [(FEW + 1) * (one + 1) for one in range(len(done))]
+            made = [session.snapshot(f"new{item}") for item in done]
+            assert [item.content.message_count for item in made] == [
+                (FEW + 1) * (number + 1) for number in range(len(done))
+            ]
             assert calls > 8
         else:
             # Those of the other step that no fault was tried on.
             assert len(names) == max(0, len(made) - len(done))
     log.run_jobs()
     names = [name[len(KEYS.blob_prefix) :] for name in harness.app.engine.blobs.names(KEYS.blob_prefix)]
-    left = [one.snapshot_id for one in session.snapshots()]
+    left = [snapshot.snapshot_id for snapshot in session.snapshots()]
     tails = [name.partition("/")[2] for name in names if name.startswith("snap/")]
     assert set(tails) <= set(left), "of a deleted snapshot nothing is left"
 
@@ -301,13 +303,15 @@ def test_d1_a_fault_at_every_call_of_a_restore(harness: Any, few: None, when: st
             with contextlib.suppress(UnavailableError):
                 session.restore_snapshot("whole", session_id=target)
             assert not harness.faults.is_pending, "the fault was never met: there are fewer calls than before"
-            assert target in [one.session_id for one in log.sessions.list()] or unseen(log, target, before["messages"])
+            assert target in [item.session_id for item in log.sessions.list()] or unseen(
+                log, target, before["messages"]
+            )
         answer = session.restore_snapshot("whole", session_id=target)
         if not at:
             calls = harness.faults.calls - started
         assert session.restore_snapshot("whole", session_id=target) == answer
-        found = log.sessions.get(target)
-        assert fold(found, made.position) == before if not at else found.info().messages == FEW + 2
+        value = log.sessions.get(target)
+        assert fold(value, made.position) == before if not at else value.info().messages == FEW + 2
         at += step_of(harness)
     assert at > 15
     assert len(list(log.sessions.list())) == len(range(0, at, step_of(harness)))
@@ -345,12 +349,12 @@ OTHERS: dict[str, Callable[[Session], Any]] = {
 @pytest.mark.parametrize("other", OTHERS)
 def test_d2_every_order_of_a_full_snapshot_and_another_operation(few: None, other: str) -> None:
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
-        assert not [one for one in run.results if isinstance(one, Exception)], run.results
+        assert not [result for result in run.results if isinstance(result, Exception)], run.results
         session = application(items, blobs, SequentialIds(10**9)).sessions.of("s")
         messages = list(session.messages())
         for made in session.snapshots():
             content = session.snapshot(made.snapshot_id).content
-            assert content.messages == [one for one in messages if one.position <= made.position]
+            assert content.messages == [message for message in messages if message.position <= made.position]
 
     operations = [on(1000, lambda session: session.create_snapshot("new", kind="full")), on(2000, OTHERS[other])]
     tried = explore(operations, fresh(prepared), check, max_preemptions=2)
@@ -369,7 +373,7 @@ def test_d2_every_order_of_a_restore_and_a_creation_makes_one_whole_session(few:
         other = log.sessions.get("other")
         created = not isinstance(run.results[1], Exception)
         assert len(list(other.messages())) == (0 if created else 1)
-        assert [one.session_id for one in log.sessions.list()].count("other") == 1
+        assert [item.session_id for item in log.sessions.list()].count("other") == 1
 
     creating = on(2000, lambda session: Turnlog(session._backend).sessions.create("other"))
     assert explore([on(1000, restoring), creating], fresh(tiny), check, max_preemptions=1) > 3
@@ -378,7 +382,7 @@ def test_d2_every_order_of_a_restore_and_a_creation_makes_one_whole_session(few:
 @pytest.mark.parametrize("preemptions", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_d2_every_order_of_two_restores_makes_one_whole_session(few: None, preemptions: int) -> None:
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
-        assert not all(isinstance(one, Exception) for one in run.results)
+        assert not all(isinstance(result, Exception) for result in run.results)
         other = application(items, blobs, SequentialIds(10**9)).sessions.get("other")
         assert len(list(other.messages())) == 1
         assert next(other.history()).action == "restore"

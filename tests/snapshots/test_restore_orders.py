@@ -87,7 +87,7 @@ def stage(name: str) -> Stage:
         clock.advance(DAY)
         seconds += DAY
         assert app.erase_session.run(OWNER, "s", {**options, "release": True})["status"] == "kept"  # type: ignore[index]
-    return Stage(sqlite_items(items), {one: blobs.get(one) or b"" for one in blobs.names("")}, seconds, options)
+    return Stage(sqlite_items(items), {name: blobs.get(name) or b"" for name in blobs.names("")}, seconds, options)
 
 
 def session_of(app: Application) -> Session:
@@ -146,10 +146,10 @@ def check_restored(app: Application, *, most: int = 1) -> None:
     """All of a snapshot, once, and nothing else; it goes on. ``most`` restores one after the other are in the history."""
     session = session_of(app)
     assert [message.body for message in session.messages()] in (BODIES, [*BODIES, LATER])
-    assert 1 <= [one.action for one in session.history()].count("restore") <= most
+    assert 1 <= [item.action for item in session.history()].count("restore") <= most
     assert session.state().state == {"a": 1}
     assert session.info().messages == len(list(session.messages(in_view=True)))
-    assert [one.session_id for one in Turnlog(session._backend).sessions.list() if one.session_id == "s"] == ["s"]
+    assert [item.session_id for item in Turnlog(session._backend).sessions.list() if item.session_id == "s"] == ["s"]
     assert session.append(LATER).head == session.info().head
 
 
@@ -202,7 +202,7 @@ def test_d2_every_order_of_a_restore_and_another_request(name: str, other: str) 
             assert is_deleted and isinstance(restored, NotFoundError | CorruptError), restored
         answered.add(restored.error_code if isinstance(restored, TurnlogError) else "restored")
         VERIFIED.clear()
-        is_there = [one for one in run.results if isinstance(one, SessionAnswer) and one.session_id == "s"]
+        is_there = [result for result in run.results if isinstance(result, SessionAnswer) and result.session_id == "s"]
         assert is_seen(begun.app(items, blobs, 10**6)) == bool(is_there)
         if is_there:
             # The session that one has brought back is taken back further by the other.
@@ -256,7 +256,7 @@ def test_d2_a_restore_that_an_eraser_overtakes_says_when_to_try_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["cleared", *(pytest.param(one, marks=pytest.mark.full) for one in ("fenced", "erased"))]
+    "name", ["cleared", *(pytest.param(value, marks=pytest.mark.full) for value in ("fenced", "erased"))]
 )
 def test_d2_every_order_of_a_restore_and_the_erasing_of_its_person(name: str) -> None:
     """Whatever comes first, after its second pass there is nothing, and nothing comes back."""
@@ -288,7 +288,9 @@ def test_d2_every_order_of_a_restore_and_the_erasing_of_its_person(name: str) ->
     assert explore(operations, begun.make, check, max_preemptions=3 if is_full() else 1, only_conflicts=True) > 3
 
 
-@pytest.mark.parametrize("other", ["erase", "release", *(pytest.param(one, marks=pytest.mark.full) for one in CRASHED)])
+@pytest.mark.parametrize(
+    "other", ["erase", "release", *(pytest.param(item, marks=pytest.mark.full) for item in CRASHED)]
+)
 @pytest.mark.parametrize("after", [False, True])
 def test_d2_every_order_with_a_crash_of_the_other(other: str, after: bool) -> None:
     """One who has stopped is waited for, and then the session is restored."""

@@ -89,12 +89,12 @@ def test_d6_e4_an_expired_session_goes_back_to_its_snapshot_under_its_own_id(har
     assert (restored.session_id, restored.head, restored.title) == ("s", made.position + 1, "t")
     assert fold(session, made.position) == before
     assert held(CANARY, harness) == [], "what the snapshot has not is gone"
-    assert [one.session_id for one in harness.log().sessions.list()] == ["s"]
+    assert [item.session_id for item in harness.log().sessions.list()] == ["s"]
     assert session.append(said()).head == made.position + 2
     assert session.put_state({"a": 2}).state == {"a": 2}
     assert session.update(title="u").title == "u"
-    found = harness.log().sessions.get("s")
-    assert (found.info().title, found.state().state) == ("u", {"a": 2})
+    value = harness.log().sessions.get("s")
+    assert (value.info().title, value.state().state) == ("u", {"a": 2})
     stored = {item["sk"]: item for item in of_session(harness)}
     assert not {"kp", "c", "ok", "mat", "g2pk"} & set(stored["C#000000000001"])
     assert all("pos" in stored[name] and stored[name]["pos"] < 100 for name in ("D#META", "S#STATE", "S#s"))
@@ -126,7 +126,7 @@ def test_a_day_later_too_and_as_a_job_when_it_is_long(harness: Harness, monkeypa
         erased(harness)
         slots = [item for item in of_session(harness) if item["sk"] < "P"]
         assert [item["sk"] for item in slots] == ["C#000000000001"], "the first slot alone keeps the id"
-        assert [one.name for one in session.snapshots()] == ["whole"]
+        assert [snapshot.name for snapshot in session.snapshots()] == ["whole"]
         with pytest.raises(SessionExistsError):
             harness.log().sessions.create("s")
     job = session.restore_snapshot("whole", as_="rewind", idempotency_key="k")
@@ -163,7 +163,7 @@ def test_it_expires_again_and_goes_back_to_any_of_its_snapshots(harness: Harness
     harness.clock.advance(DAY)
     erased(harness)
     session.restore_snapshot("whole", as_="rewind")
-    assert [one.name for one in session.snapshots()] == ["later", "whole"]
+    assert [snapshot.name for snapshot in session.snapshots()] == ["later", "whole"]
     with pytest.raises(SessionExistsError):
         session.restore_snapshot("later", as_="rewind")
     while session.info().head < later + 3:
@@ -174,7 +174,7 @@ def test_it_expires_again_and_goes_back_to_any_of_its_snapshots(harness: Harness
     assert session.restore_snapshot("whole", as_="rewind").messages == 12, "its log has it: a rewind"
     harness.clock.advance(3 * DAY + 1)
     erased(harness)
-    assert [one.name for one in session.snapshots()] == ["newest", "later", "whole"]
+    assert [snapshot.name for snapshot in session.snapshots()] == ["newest", "later", "whole"]
     assert back(harness, session, "later").head == later + 1
     assert [message.body["content"] for message in session.messages()][-1] == CANARY
     assert session.snapshot("whole").content == first
@@ -339,10 +339,10 @@ def test_d1_a_fault_at_every_call_of_a_restore_under_its_own_id(harness: Harness
         assert (answer.head, answer.messages, answer.status) == (expected.head, len(bodies), "active")
         assert session.restore_snapshot("whole", as_="rewind", idempotency_key="k") == answer
         assert session.restore_snapshot("whole", as_="rewind") == answer, "nothing has come since"
-        assert [one.action for one in session.history()].count("restore") == 1
+        assert [item.action for item in session.history()].count("restore") == 1
         assert [message.body for message in session.messages()] == bodies
         assert session.state().state == {"a": 1}
-        assert session.id in [one.session_id for one in log.sessions.list()]
+        assert session.id in [item.session_id for item in log.sessions.list()]
         assert session.append(said()).head == answer.head + 1
         assert session.restore_snapshot("whole", as_="rewind", idempotency_key="k").head == answer.head + 1, (
             "its key is remembered"

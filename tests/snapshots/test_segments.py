@@ -67,7 +67,7 @@ def test_a_segment_gives_each_commit_back_exactly(harness: Any) -> None:
     session = rich(harness.log())
     poller(harness).run_once()
     segments, commits = everything(harness), []
-    assert [(one.first, one.last >= 256 * at) for at, one in enumerate(segments, 1)] == [
+    assert [(segment.first, segment.last >= 256 * at) for at, segment in enumerate(segments, 1)] == [
         (1, True),
         (segments[0].last + 1, True),
     ]
@@ -90,11 +90,13 @@ def test_a_segment_gives_each_commit_back_exactly(harness: Any) -> None:
             else:
                 assert repr(event) == repr(original).replace(KEYS.partition, ""), "but for where it is stored"
     assert in_blobs > 0
-    bodies = [one.body for one in session.messages() if one.position <= segments[-1].last]
-    found = [one for segment in segments for one in harness.app.segments.messages(KEYS, segment)]
-    assert [one.event.body for one in found if one.event.body] == [body for body in bodies if len(str(body)) < 60_000]
-    assert len(found) == len(bodies) == sum(one.messages for one in segments)
-    assert found[-1].loop == next(session.loops()).loop or segments[-1].last < session.info().head
+    bodies = [message.body for message in session.messages() if message.position <= segments[-1].last]
+    values = [message for segment in segments for message in harness.app.segments.messages(KEYS, segment)]
+    assert [item.event.body for item in values if item.event.body] == [
+        body for body in bodies if len(str(body)) < 60_000
+    ]
+    assert len(values) == len(bodies) == sum(segment.messages for segment in segments)
+    assert values[-1].loop == next(session.loops()).loop or segments[-1].last < session.info().head
 
 
 def test_names_and_borders_are_those_of_the_positions(harness: Any) -> None:
@@ -119,7 +121,7 @@ def test_a_commit_over_the_border_belongs_to_where_it_begins(harness: Any) -> No
     for _ in range(10):
         session.append(*(said(at) for at in range(25)))
     seal_all(harness)
-    assert [one.first for one in everything(harness)] == [1, 277]
+    assert [item.first for item in everything(harness)] == [1, 277]
     segments = harness.app.segments
     assert segments.containing(KEYS, 276) == segments.containing(KEYS, 1) == everything(harness)[0]
     assert segments.containing(KEYS, 277) == everything(harness)[1]
@@ -177,7 +179,7 @@ def test_what_was_never_sent_is_sealed_by_the_next_job(harness: Any, monkeypatch
     for _ in range(11):
         session.append(*(said(at) for at in range(25)))
     assert poller(harness).run_once() == 1
-    assert [one.first for one in everything(harness)] == [1, 262]
+    assert [item.first for item in everything(harness)] == [1, 262]
 
 
 def test_deliveries_twice_late_and_out_of_order_change_nothing(harness: Any) -> None:
@@ -188,11 +190,11 @@ def test_deliveries_twice_late_and_out_of_order_change_nothing(harness: Any) -> 
         session.append(*(said(at) for at in range(25)))
     bodies = [*waiting(harness), first]
     assert deliver(harness, *bodies, *bodies) == set()
-    found, names = everything(harness), harness.app.engine.blobs.names("acme/")
-    assert len(found) == 2
+    result, names = everything(harness), harness.app.engine.blobs.names("acme/")
+    assert len(result) == 2
     assert [name.split("/")[3] for name in names] == ["index", "index", "seg", "seg"]
     assert deliver(harness, *reversed(bodies)) == set()
-    assert (everything(harness), harness.app.engine.blobs.names("acme/")) == (found, names)
+    assert (everything(harness), harness.app.engine.blobs.names("acme/")) == (result, names)
     assert {job.status for job in jobs_of(log)} == {"done"}
 
 
@@ -207,7 +209,7 @@ def test_a_job_ends_before_its_worker_and_the_next_goes_on(harness: Any, monkeyp
 
     monkeypatch.setattr(harness.app.engine.blobs, "put", slow)
     assert [seal_all(harness)["segments"] for _ in range(5)] == [1, 1, 1, 1, 0], "a segment is two objects"
-    assert [one.first for one in everything(harness)] == [1, 34, 66, 98]
+    assert [item.first for item in everything(harness)] == [1, 34, 66, 98]
 
 
 # ------------------------------------------------------------ crashes and races
@@ -237,11 +239,11 @@ def test_a_fault_at_every_call_then_the_same_job_again_leaves_what_one_run_leave
         assert not harness.faults.is_pending
         assert deliver(harness, *bodies) == set()
         assert {job.status for job in log.jobs()} == {"done"}
-        found = [(one.first, one.last, one.messages) for one in everything(harness, keys)]
-        assert len(harness.app.engine.blobs.names(keys.blob_prefix + "seg/")) == len(found) == 2
+        values = [(item.first, item.last, item.messages) for item in everything(harness, keys)]
+        assert len(harness.app.engine.blobs.names(keys.blob_prefix + "seg/")) == len(values) == 2
         assert len(harness.app.engine.blobs.names(keys.blob_prefix + "index/")) == 2
-        left = left or found
-        assert found == left
+        left = left or values
+        assert values == left
         for segment in everything(harness, keys):
             assert list(harness.app.segments.commits(keys, segment))
         at += 1
@@ -275,7 +277,7 @@ def test_every_order_of_two_workers_makes_the_same_segment_once(
         (segment,) = app.segments.list(KEYS)
         assert (segment.first, segment.last) == (1, 11)
         assert len(blobs.names("acme/ada/s/seg/")) == 1
-        sealed = [one.item["sk"] for one in app.segments.commits(KEYS, segment)]
+        sealed = [commit.item["sk"] for commit in app.segments.commits(KEYS, segment)]
         assert sealed == [item["sk"] for item in stored(items)]
 
     bound = 2 if crash is None else 1
@@ -335,14 +337,14 @@ def test_bytes_that_no_hash_guards_are_never_half_a_history_in_silence(harness: 
     """Each byte of a segment flipped, and each length: an error that names it, or what was sealed."""
     _, data, _ = one_segment(harness)
     whole = list(read_segment(data, name="x"))
-    told = 0
+    result = 0
     for at in range(len(data)):
         for harmed in (data[:at], data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]):
             try:
                 assert list(read_segment(harmed, name="x")) == whole
             except CorruptError:
-                told += 1
-    assert told >= 2 * len(data) - 4
+                result += 1
+    assert result >= 2 * len(data) - 4
     with pytest.raises(CorruptError):
         list(read_segment(data + b"x", name="x"))
 
@@ -385,7 +387,7 @@ def test_what_is_not_whole_is_not_sealed(harness: Any, harm: str) -> None:
         ("failed", "not_found" if harm == "erased" else "corrupt")
     }
     sealed = ["C#000000000001"] if harm == "hole at the border" else []
-    assert [f"C#{one.first:012d}" for one in everything(harness)] == sealed
+    assert [f"C#{item.first:012d}" for item in everything(harness)] == sealed
     assert len(harness.app.engine.blobs.names("acme/ada/s/seg/")) == len(sealed)
 
 
@@ -420,9 +422,9 @@ def test_a_message_without_a_card_is_fetched_and_no_other(monkeypatch: pytest.Mo
     fetched = list[str]()
     get = blobs.get
     monkeypatch.setattr(blobs, "get", lambda name: fetched.append(name.split("/")[3]) or get(name))
-    found = [one.event.body for one in app.segments.messages(KEYS, segment)]
+    result = [message.event.body for message in app.segments.messages(KEYS, segment)]
     wanted = [message.body for message in session.messages()]
-    assert found == [None, *wanted[1:]]
+    assert result == [None, *wanted[1:]]
     assert fetched == ["seg", "payload", "payload", "payload"], "the last two are the page's"
 
 
@@ -430,11 +432,11 @@ def test_a_message_without_a_card_is_fetched_and_no_other(monkeypatch: pytest.Mo
 def test_a_lost_entry_is_made_again_and_nothing_twice(harness: Any) -> None:
     filled(harness.log(), 3 * SMALL, batch=16, policy="turns")
     seal_all(harness)
-    found, names = everything(harness), harness.app.engine.blobs.names("acme/")
-    harness.app.engine.items.delete_many([KEYS.segment(one.first) for one in found[1:]])
-    assert harness.app.segments.containing(KEYS, found[1].first) is None
+    result, names = everything(harness), harness.app.engine.blobs.names("acme/")
+    harness.app.engine.items.delete_many([KEYS.segment(item.first) for item in result[1:]])
+    assert harness.app.segments.containing(KEYS, result[1].first) is None
     seal_all(harness)
-    assert (everything(harness), harness.app.engine.blobs.names("acme/")) == (found, names)
+    assert (everything(harness), harness.app.engine.blobs.names("acme/")) == (result, names)
 
 
 @pytest.mark.usefixtures("small")
@@ -474,20 +476,20 @@ def test_capacity_of_a_seal_is_flat_in_session_length(harness: Any) -> None:
     if harness.meter is None:
         pytest.skip("capacity is metered on moto")
     session = filled(harness.log(), 254, policy="turns")
-    found = list[tuple[dict[str, int], float, float]]()
+    result = list[tuple[dict[str, int], float, float]]()
     for _ in range(4):
         session.append(said(1))
         bodies = waiting(harness)
         with harness.meter.measure() as spent:
             assert deliver(harness, *bodies) == set()
-        found.append((dict(spent.requests), spent.read_units, spent.write_units))
+        result.append((dict(spent.requests), spent.read_units, spent.write_units))
         session.append(said(2))
         for at in range(0, 254, 25):
             session.append(*(said(n) for n in range(at, min(at + 25, 254))))
     requests = {"GetItem": 1, "Query": 4, "PutObject": 2, "PutItem": 2}
-    assert [one[0] for one in found] == [requests | {"Query": 3}, requests, requests, requests]
-    assert {one[2] for one in found} == {2}, "the segment's entry and the job's record"
-    reads = [one[1] for one in found[1:]]
+    assert [item[0] for item in result] == [requests | {"Query": 3}, requests, requests, requests]
+    assert {item[2] for item in result} == {2}, "the segment's entry and the job's record"
+    reads = [item[1] for item in result[1:]]
     assert max(reads) - min(reads) <= 1
     assert max(reads) <= 8
 
@@ -521,7 +523,7 @@ HEADERS = st.fixed_dictionaries(
         "ol": st.builds(lambda number, start, flags: f"{number} {start} {flags}", NUMBERS, NUMBERS, st.text("uaf")),
     },
     optional={
-        "lt": st.builds(lambda one, other: f"{one} {other}", TOTALS, TOTALS),
+        "lt": st.builds(lambda item, other: f"{item} {other}", TOTALS, TOTALS),
         "ik": st.sampled_from([b"i" * 32, b"j" * 32]),
         "w": st.sampled_from([b"w" * 10, b"v" * 20]),
         "pr": st.sampled_from(["user", "=", "-"]),
@@ -551,9 +553,9 @@ def test_any_header_comes_back_also_one_that_can_t_be_foretold(
         items.append(item | {"h": chained})
         writer.add({"pk": "p", **items[-1]}, lines, {})
         first += len(parsed)
-    found = list(read_segment(writer.finish(), name="x"))
-    assert [sealed.item for sealed in found] == items
-    assert [[json.loads(line) for line in sealed.lines] for sealed in found] == [parsed for _, parsed in drawn]
+    result = list(read_segment(writer.finish(), name="x"))
+    assert [sealed.item for sealed in result] == items
+    assert [[json.loads(line) for line in sealed.lines] for sealed in result] == [parsed for _, parsed in drawn]
 
 
 def test_d5_the_golden_segment_is_sealed_and_read_the_same_in_every_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -568,14 +570,14 @@ def test_d5_the_golden_segment_is_sealed_and_read_the_same_in_every_version(monk
     segment = app.segments.seal(keys, 0)
     stored_bytes = (GOLDEN / "segment-1.bin").read_bytes()
     assert blobs.get(keys.segment_blob(segment.first, segment.last, segment.sha256)) == stored_bytes
-    found = [sealed.item for sealed in read_segment(stored_bytes, name="golden")]
+    values = [sealed.item for sealed in read_segment(stored_bytes, name="golden")]
     assert (
-        found
+        values
         == [{name: value for name, value in item.items() if name not in ("pk", "b")} for item in stored(items, keys)][
-            : len(found)
+            : len(values)
         ]
     )
-    assert len(found) > 4
+    assert len(values) > 4
 
 
 # ------------------------------------------------------------ histories
@@ -594,27 +596,27 @@ def test_any_history_comes_back_from_its_segments(
     items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
     log = application(items, blobs, SequentialIds())
     session = log.sessions.create("s")
-    for number, (format, same) in enumerate(groupby(history, key=lambda one: one.format)):
+    for number, (format, same) in enumerate(groupby(history, key=lambda item: item.format)):
         given = list(same)
         while given:
             size = sizes[(number + len(given)) % len(sizes)]
             batch, given = given[:size], given[size:]
-            meta = [{"pin": one.pin, "status": "interrupted" if one.interrupted else "complete"} for one in batch]
+            meta = [{"pin": item.pin, "status": "interrupted" if item.interrupted else "complete"} for item in batch]
             key = f"k{number}-{len(given)}" if keyed else None
-            session.append(*(one.body for one in batch), meta=meta, format=format, idempotency_key=key, lenient=True)
+            session.append(*(item.body for item in batch), meta=meta, format=format, idempotency_key=key, lenient=True)
     with mock.patch.object(borders, "SEGMENT_POSITIONS", positions):
         app = log._backend._app  # type: ignore[attr-defined]
         last = app.seal_session.run(OWNER, "s", {})["last"]
-    found = [sealed for segment in app.segments.list(KEYS) for sealed in app.segments.commits(KEYS, segment)]
+    sealeds = [sealed for segment in app.segments.list(KEYS) for sealed in app.segments.commits(KEYS, segment)]
     assert (last >= positions) == (len(history) + 1 >= positions)
     wanted = [item for item in stored(items) if item["l"] <= last]
-    assert [sealed.item for sealed in found] == [
+    assert [sealed.item for sealed in sealeds] == [
         {name: value for name, value in item.items() if name not in ("pk", "b")} for item in wanted
     ]
-    bodies = [event.body for sealed in found for event in sealed.events if isinstance(event, MessageEvent)]
+    bodies = [event.body for sealed in sealeds for event in sealed.events if isinstance(event, MessageEvent)]
     said_bodies = [message.body for message in session.messages() if message.position <= last]
     assert [body for body in bodies if body is not None] == [
-        body for body, given in zip(said_bodies, bodies, strict=True) if given is not None
+        body for body, value in zip(said_bodies, bodies, strict=True) if value is not None
     ]
 
 
@@ -640,13 +642,13 @@ SHORT = ["crosswoz", "locomo", "memorybank"]
 
 @pytest.mark.parametrize("source", [*SHORT, pytest.param("", marks=pytest.mark.full)])
 def test_real_conversations_take_at_most_40_percent(real_data: Any, source: str) -> None:
-    found = dict[str, list[Any]]()
+    result = dict[str, list[Any]]()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # the loader leaves its files to the garbage collector
         for session in real_data.iter_sessions(str(DATA / "dev" / source)):
-            found.setdefault(session["source"], []).extend(session["messages"])
+            result.setdefault(session["source"], []).extend(session["messages"])
     sealed = 0
-    for name, messages in found.items():
+    for name, messages in result.items():
         given = messages[:256] if source else messages
         row = measure(name, given, keyed=False)
         if row.segments:

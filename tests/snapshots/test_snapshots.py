@@ -23,10 +23,10 @@ def test_d6_a_snapshot_is_the_session_at_one_commit(session: Session) -> None:
     made = session.create_snapshot("before", metadata={"why": "test"})
     session.append(user("two"), run={"iteration": 2})
     session.patch_agent({"iteration": 3})
-    for one in (session.snapshot("before"), session.snapshot(made.snapshot_id)):
-        assert one.model_dump(exclude={"content", "parts"}) == made.model_dump()
-        assert (one.name, one.kind, one.position, one.metadata) == ("before", "ref", 4, {"why": "test"})
-        content = one.content
+    for value in (session.snapshot("before"), session.snapshot(made.snapshot_id)):
+        assert value.model_dump(exclude={"content", "parts"}) == made.model_dump()
+        assert (value.name, value.kind, value.position, value.metadata) == ("before", "ref", 4, {"why": "test"})
+        content = value.content
         assert [message.body["content"] for message in content.messages] == ["one", "1"]
         assert content.next is None
         assert content.state["mood"] == "calm"
@@ -51,7 +51,7 @@ def test_if_name_absent(harness: Any, session: Session) -> None:
     with pytest.raises(ConflictError) as raised:
         session.create_snapshot("once", if_name_absent=True)
     assert raised.value.error_code == "snapshot_exists"
-    assert [one.snapshot_id for one in session.snapshots()] == [first.snapshot_id]
+    assert [snapshot.snapshot_id for snapshot in session.snapshots()] == [first.snapshot_id]
 
 
 def test_a_name_whose_snapshot_was_never_stored_is_free_after_a_minute(harness: Any, session: Session) -> None:
@@ -70,16 +70,16 @@ def test_pages_newest_first_with_filters(harness: Any, session: Session) -> None
     for at in range(13):
         made.append(session.create_snapshot("odd" if at % 2 else "even", agent_id=f"a{at % 3}"))
         harness.clock.advance(1)
-    wanted = [one.snapshot_id for one in reversed(made)]
+    wanted = [item.snapshot_id for item in reversed(made)]
     call = session._backend.call
     first = call("list_snapshots", path={"session_id": "s"}, query={"limit": 5})
     rest = call("list_snapshots", path={"session_id": "s"}, query={"limit": 100, "cursor": first.next_cursor})
-    assert [one.snapshot_id for one in [*first.snapshots, *rest.snapshots]] == wanted
+    assert [value.snapshot_id for value in [*first.snapshots, *rest.snapshots]] == wanted
     assert rest.next_cursor is None
-    assert [one.snapshot_id for one in session.snapshots(name="odd")] == [
-        one.snapshot_id for one in reversed(made) if one.name == "odd"
+    assert [snapshot.snapshot_id for snapshot in session.snapshots(name="odd")] == [
+        item.snapshot_id for item in reversed(made) if item.name == "odd"
     ]
-    assert {one.agent_id for one in session.snapshots(agent="a1")} == {"a1"}
+    assert {snapshot.agent_id for snapshot in session.snapshots(agent="a1")} == {"a1"}
     with pytest.raises(MalformedError):
         call("list_snapshots", path={"session_id": "s"}, query={"limit": 5, "cursor": first.next_cursor, "name": "odd"})
 
@@ -146,9 +146,9 @@ def test_a_long_session_is_read_on_by_its_pages(session: Session) -> None:
     made = session.create_snapshot()
     session.append(user("later"))
     content = session.snapshot(made.snapshot_id).content
-    found = [message.body["content"] for message in content.messages]
-    assert len(found) == 100
+    values = [message.body["content"] for message in content.messages]
+    assert len(values) == 100
     page = session.page(after=content.next, before=made.position + 1)
-    found += [message.body["content"] for message in page.messages]
-    assert len(found) == content.message_count == 122
-    assert "later" not in found
+    values += [message.body["content"] for message in page.messages]
+    assert len(values) == content.message_count == 122
+    assert "later" not in values

@@ -114,9 +114,9 @@ def test_what_fails_is_raised_and_nothing_is_published(harness: Harness, error: 
     with pytest.raises(type(error)):
         session.compress()
     assert session.summary() is None
-    found = spent(harness)
-    assert found.calls == 0
-    assert bool(found.reserved) is is_charged, "a model that may have worked has its tokens counted"
+    result = spent(harness)
+    assert result.calls == 0
+    assert bool(result.reserved) is is_charged, "a model that may have worked has its tokens counted"
     session.append({"role": "user", "content": "goes on"})
     assert session.context(budget=100_000).messages
     assert session.compress().status == "published"
@@ -125,13 +125,13 @@ def test_what_fails_is_raised_and_nothing_is_published(harness: Harness, error: 
 def test_calls_at_the_same_time_share_one_budget(harness: Harness) -> None:
     """Reservations: however they interleave, what is under way and what is spent stay within the limit."""
     first, second = spending(harness), spending(harness)
-    one = first.reserve("acme", 400, limit=1_000)
+    result = first.reserve("acme", 400, limit=1_000)
     two = second.reserve("acme", 500, limit=1_000)
-    assert one is not None and two is not None
+    assert result is not None and two is not None
     assert first.reserve("acme", 101, limit=1_000) is None
     assert first.reserve("acme", 400, limit=1_000) is None
     # Each knows an item that the other has replaced since.
-    first.settle(one, input_tokens=300, output_tokens=20)
+    first.settle(result, input_tokens=300, output_tokens=20)
     second.settle(two, input_tokens=400, output_tokens=30)
     assert spent(harness) == Spent(2, 700, 50, 0)
 

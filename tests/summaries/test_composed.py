@@ -97,7 +97,7 @@ def test_an_outage_postpones_the_job_and_the_next_one_is_done(server: ModelServe
     assert asked <= 3
     server.plan = [Reply(GOOD)]
     again = session.compress(mode="async")
-    (delivery,) = [one for one in app.engine.queue.receive() if again.job_id in one.body]
+    (delivery,) = [item for item in app.engine.queue.receive() if again.job_id in item.body]
     assert deliver(DEADLINE_MS + 24_000) == 1, "a model may take longer than that"
     assert len(server.asked) == asked
     assert deliver() == 0

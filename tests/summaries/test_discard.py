@@ -172,7 +172,7 @@ def test_a_fault_at_every_call_then_the_same_call_again_has_one_effect(harness: 
         calls = calls if calls is not None else harness.faults.calls - started
         assert session.discard_summary(idempotency_key="k") == job
         assert session.info().head == 13, "one summary, one discard"
-        assert [one.job_id for one in log.jobs()] == [job.job_id]
+        assert [job.job_id for job in log.jobs()] == [job.job_id]
         assert session.summary() is None
         at += 1
 

@@ -39,7 +39,7 @@ def told(log: Turnlog, *messages: Any) -> list[tuple[str, str, int | None]]:
         session.append(*messages[at : at + 25])
     session.end()
     log.run_jobs()
-    return [(one.kind, one.text, one.position) for one in log.memory()]
+    return [(item.kind, item.text, item.position) for item in log.memory()]
 
 
 def line(position: object, fact: str, *, kind: str = "preference", subject: str = "drinks", **more: object) -> str:
@@ -120,7 +120,7 @@ def test_an_outage_is_waited_for_and_made_good_by_the_model(server: ModelServer)
     assert spent(app) == (0, 0, 0)
     app.clock.advance(60)  # type: ignore[attr-defined]
     log.run_jobs()
-    assert [one.text for one in log.memory()] == ["Prefers green tea over coffee"]
+    assert [item.text for item in log.memory()] == ["Prefers green tea over coffee"]
 
 
 def test_wrong_settings_fail_the_job(server: ModelServer) -> None:
@@ -142,6 +142,6 @@ def test_a_long_part_takes_a_bounded_number_of_calls_and_rules_read_the_rest(ser
 
 def test_stretches_lose_nothing() -> None:
     said = [SpokenMessage(at, "user", "x" * (at * 37 % 5_000 + 1), at) for at in range(900)]
-    found = list(stretches(said))
-    assert [one for stretch in found for one in stretch] == said
-    assert all(sum(min(len(one.text), MESSAGE_CHARS) for one in stretch) <= STRETCH_CHARS for stretch in found)
+    items = list(stretches(said))
+    assert [item for stretch in items for item in stretch] == said
+    assert all(sum(min(len(item.text), MESSAGE_CHARS) for item in stretch) <= STRETCH_CHARS for stretch in items)

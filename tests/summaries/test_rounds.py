@@ -46,8 +46,8 @@ def begun(log: Any) -> Session:
 
 def events(harness: Any) -> list[SummaryEvent]:
     log = harness.app.log
-    found = log.commits.events(KEYS, log.commits.range(KEYS, 1, log.commits.tail(KEYS).header.last))
-    return [event for event in found if isinstance(event, SummaryEvent)]
+    result = log.commits.events(KEYS, log.commits.range(KEYS, 1, log.commits.tail(KEYS).header.last))
+    return [event for event in result if isinstance(event, SummaryEvent)]
 
 
 def numbered(request: SummaryRequest) -> str:
@@ -68,7 +68,7 @@ def test_the_tree_has_all_rounds_in_order_in_few_texts() -> None:
         tree = (*growth.branches, Branch(growth.level, number))
         assert sum(FAN**branch.level for branch in tree) == number, "each round is told of once"
         assert [branch.position for branch in tree] == sorted(branch.position for branch in tree)
-        assert all(one.level >= other.level for one, other in pairwise(tree))
+        assert all(item.level >= other.level for item, other in pairwise(tree))
     assert len(tree) <= 3 * (FAN - 1) + 1
 
 
@@ -86,8 +86,8 @@ def test_a_summary_continues_the_one_before_and_every_eighth_is_written_anew(har
             assert request.previous == (made[at - 1].text if at else "")
             assert [loop.number for loop in request.loops] == [at + 1]
             assert request.parts == ()
-    told = ["\n".join(summariser.requests[at].parts) for at in (FAN - 1, 2 * FAN - 1)]
-    for at, text in enumerate(told, start=1):
+    values = ["\n".join(summariser.requests[at].parts) for at in (FAN - 1, 2 * FAN - 1)]
+    for at, text in enumerate(values, start=1):
         # The first round is told by its own summary, and what is asked in loop n is question n - 1.
         assert [number for number in range(1, at * FAN) if f"Question {number}:" in text] == list(range(1, at * FAN))
     stored = events(harness)
@@ -185,9 +185,9 @@ def test_s5_facts_survive_all_rounds_within_the_cap_and_search_finds_the_others(
     assert "ORD-00001" not in left
     assert f"ORD-{made.last_loop:05d}" in left, "the newest stay"
     for number in (1, rounds):
-        found = session.search(f"ORD-{number:05d}")
-        assert f"ORD-{number:05d}" in found.results[0].snippet
-        assert found.results[0].loop == number
+        hits = session.search(f"ORD-{number:05d}")
+        assert f"ORD-{number:05d}" in hits.results[0].snippet
+        assert hits.results[0].loop == number
 
 
 # ---------------------------------------------------------------- whether it is worth it
@@ -196,7 +196,7 @@ def test_s5_facts_survive_all_rounds_within_the_cap_and_search_finds_the_others(
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_what_can_save_nothing_is_not_paid_for_and_all_else_is(harness: Any) -> None:
     """The shortest of all texts is published exactly where the summariser is asked."""
-    found = list[bool]()
+    result = list[bool]()
     for words in range(20, 80):
         summariser = harness.app.compress_session._summariser = ScriptedSummariser(then="x")
         session = harness.log().sessions.create(f"s{words}", policy="run_loops")
@@ -207,9 +207,9 @@ def test_what_can_save_nothing_is_not_paid_for_and_all_else_is(harness: Any) -> 
         assert (made.status, made.reason) == (
             ("published", None) if summariser.requests else ("unchanged", "not_worth_it")
         )
-        found.append(bool(summariser.requests))
-    assert found == sorted(found)
-    assert set(found) == {True, False}
+        result.append(bool(summariser.requests))
+    assert result == sorted(result)
+    assert set(result) == {True, False}
 
 
 def test_a_text_that_saves_nothing_is_refused_when_it_is_there(harness: Any) -> None:
@@ -263,9 +263,9 @@ def test_put_together_by_extraction_each_part_has_its_share(harness: Any) -> Non
         "\n".join(f"{at * 100 + line + 1}. question about w{at}x{line} " + "really " * 80 for line in range(40))
         for at in range(8)
     )
-    told = harness.app.compress_session._outliner.summarise(SummaryRequest("", (), 1_500, parts=parts)).text
-    assert harness.app.counter.count(told) <= 1_500
-    shares = [len(re.findall(rf"w{at}x\d+", told)) for at in range(8)]
+    result = harness.app.compress_session._outliner.summarise(SummaryRequest("", (), 1_500, parts=parts)).text
+    assert harness.app.counter.count(result) <= 1_500
+    shares = [len(re.findall(rf"w{at}x\d+", result)) for at in range(8)]
     assert min(shares) >= 10, "each part has its share"
     whole = harness.app.compress_session._outliner.summarise(SummaryRequest("", (), 100_000, parts=parts[:2])).text
     assert whole == "\n".join(parts[:2])

@@ -39,8 +39,8 @@ def test_facts_take_the_room_that_the_text_leaves(log: Any) -> None:
     summary = session.compress(keep_loops=0, max_tokens=1_000).summary
     assert summary.tokens <= 1_000
     assert summary.tokens >= 0.45 * summary.source_tokens or summary.tokens > 950
-    told = sum(len(fact.value) for fact in summary.facts) / len(summary.text)
-    assert told > 1
+    result = sum(len(fact.value) for fact in summary.facts) / len(summary.text)
+    assert result > 1
 
 
 def test_a_summary_does_not_grow_for_its_facts_beyond_half_of_what_it_covers(log: Any) -> None:

@@ -44,17 +44,17 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         "sqlite": lambda: sqlite_harness(tmp_path),
         "moto": lambda: moto_harness(monkeypatch),
     }[request.param]
-    with made() as one:
-        yield one
+    with made() as session:
+        yield session
 
 
 def assert_one_after_the_other(harness: Any) -> None:
     """Each continues the one before, goes further, and is of whole closed loops."""
-    before, found = 0, summaries(harness)
-    for event in found:
+    before, result = 0, summaries(harness)
+    for event in result:
         assert event.base == before
         before = event.position
-    assert [event.last_loop for event in found] == sorted({event.last_loop for event in found})
+    assert [event.last_loop for event in result] == sorted({event.last_loop for event in result})
 
 
 # ---------------------------------------------------------------- S1

@@ -242,8 +242,8 @@ def test_an_extract_of_an_extract_has_words_of_it_alone(said: list[str], earlier
     text = ExtractiveSummariser(counter).summarise(SummaryRequest(earlier, loops, room)).text
     shorter = ExtractiveSummariser(counter).summarise(SummaryRequest(text, (), max(1, room // 2))).text
     assert counter.count(text) <= room and counter.count(shorter) <= max(1, room // 2)
-    told = " ".join(line.partition(" ")[2] for line in shorter.splitlines())
-    assert all(word.strip(".,:-?/") in text for word in told.split())
+    result = " ".join(line.partition(" ")[2] for line in shorter.splitlines())
+    assert all(word.strip(".,:-?/") in text for word in result.split())
 
 
 def test_texts_of_one_loop_are_all_told() -> None:
@@ -256,9 +256,11 @@ def test_texts_of_one_loop_are_all_told() -> None:
 @pytest.mark.parametrize("title", ['"The Tin Horse"', "“The Tin Horse”"])
 def test_a_title_has_its_quotation_marks_in_an_extract(title: str) -> None:
     counter = EstimateCounter()
-    told = f"And on and on, as we said, and so it goes, and then there was {title} for once, and so on, and on it went."
+    result = (
+        f"And on and on, as we said, and so it goes, and then there was {title} for once, and so on, and on it went."
+    )
     loops = tuple(
-        LoopText(number, told if number == 7 else "Fine, as we said, go on.", "Yes.") for number in range(1, 40)
+        LoopText(number, result if number == 7 else "Fine, as we said, go on.", "Yes.") for number in range(1, 40)
     )
     text = ExtractiveSummariser(counter).summarise(SummaryRequest("", loops, 150)).text
     assert title in text and f"{title} for once, and so on, and on" not in text

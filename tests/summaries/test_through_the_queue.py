@@ -84,8 +84,8 @@ class Service:
         """What the worker was given."""
         queue, done = self.app.engine.queue, 0
         assert queue is not None
-        while found := Poller(queue, make_worker(["compress"], self.app), clock=self.harness.clock).run_once():
-            done += found
+        while result := Poller(queue, make_worker(["compress"], self.app), clock=self.harness.clock).run_once():
+            done += result
         return done
 
 
@@ -132,9 +132,9 @@ def test_an_answer_that_is_no_summary_is_asked_for_once_and_extracted(
     before = [message.body for message in session.messages()]
     job = session.compress(mode="async")
     assert service.work() == 1
-    found = service.log.job(job.job_id)
-    assert found.result is not None
-    assert (found.status, found.result["status"]) == ("done", fault.status)
+    result = service.log.job(job.job_id)
+    assert result.result is not None
+    assert (result.status, result.result["status"]) == ("done", fault.status)
     assert len(server.asked) == 1
     summary = session.summary()
     assert summary is not None

@@ -55,12 +55,12 @@ def test_the_append_that_crosses_asks_and_no_other(harness: Any, policy: Any) ->
 
 def test_after_a_summary_it_takes_a_crossing_and_the_cool_down(harness: Any) -> None:
     session = harness.log().sessions.create("s", policy=POLICY)
-    found = list[int]()
+    result = list[int]()
     for number in range(1, 16):
-        found += asks(session, 1, first=number)
+        result += asks(session, 1, first=number)
         poller(harness).run_once()
-    assert found == [5, 7, 9, 11, 13, 15]
-    assert all(later - earlier >= COOL_DOWN_LOOPS for earlier, later in pairwise(found))
+    assert result == [5, 7, 9, 11, 13, 15]
+    assert all(later - earlier >= COOL_DOWN_LOOPS for earlier, later in pairwise(result))
 
 
 def test_a_session_has_one_job_at_a_time_however_much_is_appended(harness: Any) -> None:
@@ -77,12 +77,12 @@ def test_a_job_that_continues_with_another_is_still_the_one(harness: Any, monkey
     log = harness.log()
     session = log.sessions.create("s", policy=POLICY)
     asks(session, 20)
-    found, number = list[int](), 20
+    result, number = list[int](), 20
     while session.summary() is None or session.summary().last_loop < number - 6:
         assert poller(harness).run_once() == 1, "there is always a job that goes on"
-        found += asks(session, 1, first=(number := number + 1))
+        result += asks(session, 1, first=(number := number + 1))
         assert len([job for job in log.jobs() if job.status == "queued"]) <= 1
-    assert found == [], "it covers two loops while one is added, and no append asked for another"
+    assert result == [], "it covers two loops while one is added, and no append asked for another"
 
 
 def test_what_is_appended_while_the_job_runs_is_covered_by_the_next_one(harness: Any) -> None:
@@ -146,10 +146,10 @@ def test_a_policy_without_a_trigger_is_off(harness: Any) -> None:
 
 def test_the_high_mark_of_the_budget_crosses(harness: Any) -> None:
     session = harness.log().sessions.create("s", output_reserve=120_000)
-    found = list[str]()
-    while "queued" not in found:
+    result = list[str]()
+    while "queued" not in result:
         before = session.info().tokens
-        found.append(session.append(*turn(len(found) + 1)).compression)
+        result.append(session.append(*turn(len(result) + 1)).compression)
     assert before <= 0.8 * 8_000 < session.info().tokens
 
 
@@ -195,8 +195,8 @@ def test_several_appends_at_once_ask_once(harness: Any) -> None:
     session = log.sessions.create("s", policy=POLICY)
     asks(session, 4)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda at: session.append({"role": "user", "content": f"{at}"}), range(4)))
-    assert [one.compression for one in found].count("queued") == 1
+        items = list(pool.map(lambda at: session.append({"role": "user", "content": f"{at}"}), range(4)))
+    assert [item.compression for item in items].count("queued") == 1
     assert len(list(log.jobs())) == 1
 
 
@@ -208,8 +208,8 @@ def test_a_session_that_can_t_be_compressed_is_left_alone(harness: Any, attempts
     write_attempts(harness.app.items, meta_of(harness), attempts)
     assert session.append({"role": "user", "content": "five"}).compression == "off"
     assert list(log.jobs()) == []
-    found = asks(session, REST_LOOPS + 4, first=6)
-    assert bool(found) == (attempts.useless > 0), "useless attempts are made again when there is more to cover"
+    result = asks(session, REST_LOOPS + 4, first=6)
+    assert bool(result) == (attempts.useless > 0), "useless attempts are made again when there is more to cover"
 
 
 def test_s4_a_summariser_that_is_down_uses_up_no_receives_and_is_asked_again(harness: Any) -> None:
@@ -236,12 +236,12 @@ def test_after_three_failures_that_nothing_mends_it_is_off_until_one_works(
     log = harness.log()
     script(harness, *[SummariserConfigError("no such model")] * 3, "All of it was about orders.")
     session = log.sessions.create("s", policy=POLICY)
-    found = list[str]()
+    result = list[str]()
     for number in range(1, 20):
-        found += [session.append(message).compression for message in turn(number)]
+        result += [session.append(message).compression for message in turn(number)]
         poller(harness).run_once()
-    assert found.count("queued") == MAX_FAILURES
-    assert found[-1] == "off", "whether the append crosses or not"
+    assert result.count("queued") == MAX_FAILURES
+    assert result[-1] == "off", "whether the append crosses or not"
     assert [job.status for job in log.jobs()] == ["failed"] * MAX_FAILURES
     assert "compression is off" in caplog.text
     session.compress(mode="async")
@@ -253,11 +253,11 @@ def test_attempts_that_save_nothing_are_counted(harness: Any) -> None:
     log = harness.log()
     session = log.sessions.create("s", policy=POLICY)
     script(harness, *["much more than was ever said " * 400] * 9)
-    found = list[str]()
+    result = list[str]()
     for number in range(1, 14):
-        found += [session.append(message).compression for message in turn(number, words=1)]
+        result += [session.append(message).compression for message in turn(number, words=1)]
         poller(harness).run_once()
-    assert found.count("queued") == MAX_USELESS
+    assert result.count("queued") == MAX_USELESS
     assert {job.result["reason"] for job in log.jobs()} == {"not_worth_it"}
 
 

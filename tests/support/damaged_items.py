@@ -25,24 +25,24 @@ FEW = 16
 
 READERS: dict[str, Callable[[Turnlog], Any]] = {
     "info": lambda log: log.sessions.get("s").info().model_dump(exclude={"status"}),
-    "messages": lambda log: [one.model_dump() for one in log.sessions.get("s").messages()],
-    "in view": lambda log: [one.position for one in log.sessions.get("s").messages(in_view=True)],
+    "messages": lambda log: [message.model_dump() for message in log.sessions.get("s").messages()],
+    "in view": lambda log: [message.position for message in log.sessions.get("s").messages(in_view=True)],
     "window": lambda log: log.sessions.get("s").context(budget=20_000).messages,
     "whole window": lambda log: log.sessions.get("s").context(budget=10**6, policy="full").messages,
-    "loops": lambda log: [one.model_dump() for one in log.sessions.get("s").loops()],
+    "loops": lambda log: [loop.model_dump() for loop in log.sessions.get("s").loops()],
     "state": lambda log: log.sessions.get("s").state().state,
     "replay": lambda log: log.sessions.get("s").replay().state,
-    "history": lambda log: [one.model_dump() for one in log.sessions.get("s").history()],
+    "history": lambda log: [item.model_dump() for item in log.sessions.get("s").history()],
     "summary": lambda log: getattr(log.sessions.get("s").summary(), "text", None),
-    "search": lambda log: [one.model_dump() for one in log.sessions.get("s").search("order late parcel").results],
-    "search of all": lambda log: [one.model_dump() for one in log.search("order late parcel").results],
-    "snapshots": lambda log: [one.model_dump() for one in log.sessions.get("s").snapshots()],
+    "search": lambda log: [result.model_dump() for result in log.sessions.get("s").search("order late parcel").results],
+    "search of all": lambda log: [result.model_dump() for result in log.search("order late parcel").results],
+    "snapshots": lambda log: [snapshot.model_dump() for snapshot in log.sessions.get("s").snapshots()],
     "snapshot": lambda log: log.sessions.get("s").snapshot("whole").content.model_dump(),
-    "documents": lambda log: [(one.key, one.data) for one in log.sessions.get("s").documents.list()],
+    "documents": lambda log: [(item.key, item.data) for item in log.sessions.get("s").documents.list()],
     "document": lambda log: getattr(log.sessions.get("s").documents.get("large"), "data", None),
-    "list": lambda log: [one.model_dump() for one in log.sessions.list()],
-    "jobs": lambda log: [one.model_dump() for one in log.jobs()],
-    "fork": lambda log: [one.model_dump() for one in log.sessions.get("fork").messages()],
+    "list": lambda log: [item.model_dump() for item in log.sessions.list()],
+    "jobs": lambda log: [job.model_dump() for job in log.jobs()],
+    "fork": lambda log: [message.model_dump() for message in log.sessions.get("fork").messages()],
 }
 
 
@@ -171,15 +171,15 @@ KINDS = {
 
 
 def kind_of(item: dict[str, Any]) -> str:
-    prefix = max((one for one in KINDS if str(item["sk"]).startswith(one)), key=len)
+    prefix = max((kind for kind in KINDS if str(item["sk"]).startswith(kind)), key=len)
     return KINDS[prefix]
 
 
 def items_by_kind(built: Built) -> dict[str, list[dict[str, Any]]]:
-    found = dict[str, list[dict[str, Any]]]()
+    result = dict[str, list[dict[str, Any]]]()
     for item in built.items:
-        found.setdefault(kind_of(item), []).append(item)
-    return found
+        result.setdefault(kind_of(item), []).append(item)
+    return result
 
 
 KEYS = ("pk", "sk", "g1pk", "g1sk", "g2pk", "g2sk", "ttl")

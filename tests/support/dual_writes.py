@@ -13,7 +13,7 @@ class OldList:
         self.kept = list(messages)
 
     def append(self, *messages: Mapping[str, Any]) -> None:
-        self.kept.extend(dict(one) for one in messages)
+        self.kept.extend(dict(message) for message in messages)
 
     def messages(self) -> Iterable[Mapping[str, Any]]:
         return iter(self.kept)

@@ -69,15 +69,15 @@ def is_gone(items: ItemTable, blobs: BlobStore) -> None:
     ):
         with pytest.raises(NotFoundError):
             read()
-    assert "s" not in [one.session_id for one in log.sessions.list()]
+    assert "s" not in [item.session_id for item in log.sessions.list()]
     with pytest.raises(SessionExistsError):
         log.sessions.create("s", idempotency_key="again")
 
 
 def holds_nothing(items: ItemTable, blobs: BlobStore) -> None:
-    found = [item for item in sqlite_items(items) if item["sk"] == KEYS.directory.sk or item["pk"] == KEYS.partition]
-    assert places_of(CANARY, found, local_blobs(blobs)) == []
-    assert {name for item in found if item["pk"] == KEYS.partition for name in item} <= TOMBSTONE
+    result = [item for item in sqlite_items(items) if item["sk"] == KEYS.directory.sk or item["pk"] == KEYS.partition]
+    assert places_of(CANARY, result, local_blobs(blobs)) == []
+    assert {name for item in result if item["pk"] == KEYS.partition for name in item} <= TOMBSTONE
 
 
 def at_s(what: Callable[[Session], Any]) -> Operation:

@@ -82,7 +82,7 @@ def lines() -> list[dict[str, Any]]:
 
 def forged(change: Callable[[list[dict[str, Any]]], None]) -> bytes:
     """The file with another log, whose hashes all follow."""
-    found, changed = world(), copy.deepcopy(lines())
+    result, changed = world(), copy.deepcopy(lines())
     change(changed)
     previous = GENESIS
     for line in changed:
@@ -94,17 +94,21 @@ def forged(change: Callable[[list[dict[str, Any]]], None]) -> bytes:
         events = [line_digest(encode_json(event)) for event in line["events"]]
         previous = chain_hash(previous, hashed_header(str(item["sk"]), item), events)
         line["bytes"]["h"] = previous.hex()
-    manifest = json.loads(found["manifest.json"])
+    manifest = json.loads(result["manifest.json"])
     manifest["sessions"][0]["hash"] = previous.hex()
     log = b"".join(json.dumps(line).encode() + b"\n" for line in changed)
-    return zipped({**found, "sessions/s/log.jsonl": log, "manifest.json": json.dumps(manifest).encode()})
+    return zipped({**result, "sessions/s/log.jsonl": log, "manifest.json": json.dumps(manifest).encode()})
 
 
 def held_payloads(line: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for event in line["events"]:
-        told = event.get("@") if isinstance(event, dict) else None
-        if isinstance(told, list) and [type(one) for one in told] == [str, int, str] and told[0] in line["payloads"]:
-            yield told[0], event
+        result = event.get("@") if isinstance(event, dict) else None
+        if (
+            isinstance(result, list)
+            and [type(item) for item in result] == [str, int, str]
+            and result[0] in line["payloads"]
+        ):
+            yield result[0], event
 
 
 _held_again = held_payloads

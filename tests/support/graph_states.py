@@ -48,4 +48,4 @@ def session_of(log: Turnlog) -> Session:
 
 
 def bodies(session: Session) -> list[Any]:
-    return [one.body for one in session.messages()]
+    return [message.body for message in session.messages()]

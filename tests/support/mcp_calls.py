@@ -27,11 +27,11 @@ async def asked(server: Any, *calls: tuple[str, dict[str, Any]], tools: set[str]
     """What each call answers, and whether it is an error."""
     from mcp import Client
 
-    found = list[tuple[str, bool]]()
+    result = list[tuple[str, bool]]()
     async with Client(server) as client:
         listed = await client.list_tools()
         assert {tool.name for tool in listed.tools} == tools
         for name, arguments in calls:
             answer = await client.call_tool(name, arguments)
-            found.append((answer.content[0].text, bool(answer.is_error)))
-    return found
+            result.append((answer.content[0].text, bool(answer.is_error)))
+    return result

@@ -56,17 +56,17 @@ class Recorder:
 
     @property
     def told(self) -> list[list[int]]:
-        return [[one.position for one in said] for _, said in self.parts]
+        return [[item.position for item in said] for _, said in self.parts]
 
 
 def copy_of(harness: Harness, session_id: str = "s", user: str = "ada") -> list[dict[str, Any]]:
     """The lines of a session's newest copy."""
-    found = harness.app.engine.blobs.get(f"acme/{user}/{session_id}/offload/messages.jsonl.gz")
-    return [json.loads(line) for line in gzip.decompress(found).splitlines()] if found is not None else []
+    value = harness.app.engine.blobs.get(f"acme/{user}/{session_id}/offload/messages.jsonl.gz")
+    return [json.loads(line) for line in gzip.decompress(value).splitlines()] if value is not None else []
 
 
 def known(log: Turnlog) -> list[str]:
-    return [one.text for one in log.memory()]
+    return [item.text for item in log.memory()]
 
 
 def offloads(log: Turnlog) -> list[Job]:

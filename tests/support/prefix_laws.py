@@ -36,13 +36,13 @@ class Blocks:
 
     def flat(self) -> list[tuple[int, bytes, bytes]]:
         """(message, what is in it besides its content, block)."""
-        found = list[tuple[int, bytes, bytes]]()
+        result = list[tuple[int, bytes, bytes]]()
         for at, message in enumerate(self.messages):
             content = message.get("content")
             around = encode_json({**message, "content": isinstance(content, list)})
             blocks = content if isinstance(content, list) else [content]
-            found += [(at, around, encode_json(block)) for block in blocks]
-        return found
+            result += [(at, around, encode_json(block)) for block in blocks]
+        return result
 
     def beginning(self, blocks: int) -> Iterator[Body]:
         """The messages cut behind so many blocks."""
@@ -75,10 +75,10 @@ class Real:
         before = Blocks(without_frame(old.messages, wanted)).flat()
         pairs = zip(before, Blocks(new.messages).flat(), strict=False)
         shared = next(
-            (at for at, (one, other) in enumerate(pairs) if one != other),
+            (at for at, (pair, other) in enumerate(pairs) if pair != other),
             min(len(before), len(Blocks(new.messages).flat())),
         )
-        tokens += sum(count_message(codec.parse(one), COUNTER) for one in Blocks(new.messages).beginning(shared))
+        tokens += sum(count_message(codec.parse(item), COUNTER) for item in Blocks(new.messages).beginning(shared))
         return cls(tokens, shared == len(before))
 
 
@@ -92,7 +92,7 @@ def without_frame(messages: Sequence[Body], wanted: Asked) -> Sequence[Body]:
 
 def before_the_answer(history: History) -> int | None:
     """How many messages there were when the newest assistant message was asked for; the items of one answer are one."""
-    roles = [CODECS[one.format].parse(one.body).role for one in history]
+    roles = [CODECS[item.format].parse(item.body).role for item in history]
     at = next((at for at in range(len(roles) - 1, -1, -1) if roles[at] == "assistant"), None)
     while at and history[at].format == history[at - 1].format == "openai_responses" and roles[at - 1] == "assistant":
         at -= 1
@@ -112,18 +112,18 @@ def built(build: Build, held: Stored, wanted: Asked) -> tuple[Window, Asked]:
 def assert_prefix(held: Stored, wanted: Asked, build: Build = window, *, exact: bool = True) -> Window:
     """``exact``: all bodies are at hand, so nothing has to be assumed as broken."""
     now, wanted = built(build, held, wanted)
-    found, count = now.prefix, before_the_answer(held.history)
-    assert found.reason is None or found.reason in REASONS
-    assert (found.reason is None) <= (found.broke_at is None)
+    result, count = now.prefix, before_the_answer(held.history)
+    assert result.reason is None or result.reason in REASONS
+    assert (result.reason is None) <= (result.broke_at is None)
     if count is None:
-        assert (found.stable_tokens, found.broke_at, found.reason) == (0, None, "first")
+        assert (result.stable_tokens, result.broke_at, result.reason) == (0, None, "first")
         return now
     try:
         then = build(first(held, count), wanted)
     except BudgetTooSmallError:
         return now
     real = Real.of(then, now, wanted)
-    assert found.stable_tokens <= real.tokens
-    if found.reason is None:
-        assert real.is_whole, f"{found} of {real}"
+    assert result.stable_tokens <= real.tokens
+    if result.reason is None:
+        assert real.is_whole, f"{result} of {real}"
     return now

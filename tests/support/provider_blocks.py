@@ -148,7 +148,7 @@ class _Writer:
         return [
             {
                 "role": "assistant",
-                "content": [one for block in blocks for one in (block if isinstance(block, list) else [block])],
+                "content": [item for block in blocks for item in (block if isinstance(block, list) else [block])],
             }
         ]
 
@@ -258,7 +258,7 @@ class _Writer:
         return [
             {
                 "role": "assistant",
-                "content": [one for block in blocks for one in (block if isinstance(block, list) else [block])],
+                "content": [item for block in blocks for item in (block if isinstance(block, list) else [block])],
             }
         ]
 

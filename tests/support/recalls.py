@@ -11,7 +11,7 @@ LONG = "\n".join(f"line {at}: {at * 7919:x}" for at in range(1, 2_001))
 
 
 def calls(*ids: str, name: str = "f", arguments: str = "{}") -> dict[str, Any]:
-    made = [{"id": one, "type": "function", "function": {"name": name, "arguments": arguments}} for one in ids]
+    made = [{"id": item, "type": "function", "function": {"name": name, "arguments": arguments}} for item in ids]
     return {"role": "assistant", "content": None, "tool_calls": made}
 
 

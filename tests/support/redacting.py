@@ -49,7 +49,7 @@ def bodies_are_gone(harness: Harness) -> None:
         for record in harness.app.log.records.every(SessionKeys(OWNER, session_id).snapshots):
             for part in parts_of(record) if record.content["kind"] == "full" else ():
                 if part.inline is not None:
-                    lines = [line for one in read_segment(part.inline, name="x") for line in one.lines]
+                    lines = [line for item in read_segment(part.inline, name="x") for line in item.lines]
                     assert CANARY.encode() not in b"\n".join(lines)
                     continue
                 assert harness.app.engine.blobs.get(f"acme/ada/{session_id}/{part.blob}") is not None

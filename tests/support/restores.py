@@ -18,11 +18,11 @@ def fold(session: Session, at: int) -> dict[str, Any]:
     """All that can be read of a session at a position."""
     windows = [session.context(at=at, budget=120_000)]
     return {
-        "messages": [one for one in session.messages() if one.position <= at],
+        "messages": [message for message in session.messages() if message.position <= at],
         "state": session.state(at=at),
-        "history": [one for one in session.history() if one.last <= at],
+        "history": [item for item in session.history() if item.last <= at],
         "windows": [(window.messages, window.system, window.tools, window.manifest) for window in windows],
-        "loops": [one for one in session.loops() if one.last <= at],
+        "loops": [loop for loop in session.loops() if loop.last <= at],
     }
 
 
@@ -31,13 +31,13 @@ def info(session: Session) -> dict[str, Any]:
 
 
 def items_of(harness: Any, keys: SessionKeys, last: int) -> list[dict[str, Any]]:
-    found, after = [], None
+    result, after = [], None
     while True:
         page = harness.app.engine.items.query(Query(keys.partition, "C#", f"C#{last:012d}", after=after))
-        found += [{name: value for name, value in item.items() if name != "pk"} for item in page.items]
+        result += [{name: value for name, value in item.items() if name != "pk"} for item in page.items]
         after = page.next
         if after is None:
-            return found
+            return result
 
 
 def varied(harness: Any) -> Session:
@@ -80,4 +80,4 @@ def unseen(log: Turnlog, session_id: str, messages: list[Any]) -> bool:
         return False
     with contextlib.suppress(NotFoundError):
         assert list(session.messages()) == messages
-    return session_id not in [one.session_id for one in log.sessions.list()]
+    return session_id not in [item.session_id for item in log.sessions.list()]

@@ -13,16 +13,20 @@ def said(n: int) -> list[dict[str, Any]]:
 
 
 def contents(session: Session, **options: Any) -> list[Any]:
-    return [one.body["content"] for one in session.messages(**options)]
+    return [message.body["content"] for message in session.messages(**options)]
 
 
 def seen(session: Session, **options: Any) -> list[Any]:
     """What a window shows of what was said."""
-    return [one["content"] for one in session.context(budget=AMPLE, **options).messages if one["role"] != "system"]
+    return [
+        message["content"]
+        for message in session.context(budget=AMPLE, **options).messages
+        if message["role"] != "system"
+    ]
 
 
 def everything(session: Session, **options: Any) -> list[Any]:
     """All that is told of a moment."""
     window = session.context(budget=AMPLE, **options)
-    found: list[Any] = [window.messages, window.tokens, window.open_calls, session.state(**options).model_dump()]
-    return [*found, [one.model_dump() for one in session.messages(**(options or {"in_view": True}))]]
+    result: list[Any] = [window.messages, window.tokens, window.open_calls, session.state(**options).model_dump()]
+    return [*result, [message.model_dump() for message in session.messages(**(options or {"in_view": True}))]]

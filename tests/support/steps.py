@@ -55,8 +55,8 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
     "approve": lambda log: log.sessions.of("base").decide_pending("approve", idempotency_key="approve"),
     "append what waited": lambda log: log.sessions.of("base").append(RESULT, idempotency_key="result"),
     "put documents": lambda log: [
-        one.revision
-        for one in log._backend.call(
+        document.revision
+        for document in log._backend.call(
             "put_documents",
             path={"session_id": "base"},
             body={"put": [{"key": "a", "data": "QQ==", "if_absent": True}], "then": [{"key": "b", "data": "QQ=="}]},
@@ -139,19 +139,19 @@ def check(log: Turnlog, step: str) -> None:
         assert base.info().head == 3
     if step.startswith("update"):
         assert base.info().head == 3
-        assert [one.title for one in (base.info(), *log.sessions.list())] == ["New", "New"]
+        assert [value.title for value in (base.info(), *log.sessions.list())] == ["New", "New"]
         assert base.context(budget=10**6).messages[0]["role"] == "system"
     if step.startswith("end"):
         assert base.info().head == 3
-        assert [one.status for one in (base.info(), *log.sessions.list())] == ["ended", "ended"]
+        assert [value.status for value in (base.info(), *log.sessions.list())] == ["ended", "ended"]
     if step == "reset":
         assert base.info().head == 3
-        assert {(one.status, one.reset_of) for one in log.sessions.list()} == {("ended", None), ("active", "base")}
+        assert {(item.status, item.reset_of) for item in log.sessions.list()} == {("ended", None), ("active", "base")}
     if step == "rewind":
         assert (base.info().head, base.info().messages, list(base.messages(in_view=True))) == (3, 0, [])
     if step.startswith("fork"):
-        (fork,) = (log.sessions.of(one) for one in listed if one != "base")
-        assert [(one.position, one.body["content"]) for one in fork.messages()] == [(2, "before")]
+        (fork,) = (log.sessions.of(item) for item in listed if item != "base")
+        assert [(message.position, message.body["content"]) for message in fork.messages()] == [(2, "before")]
         assert (fork.info().head, fork.info().forked_from, base.info().head) == (3, "base", 2)
     if step == "record":
         assert [entry.action for entry in base.history()] == ["handed_over", "message_added", "create"]

@@ -11,5 +11,5 @@ from turnlog.log.keys import SessionKeys
 
 def summaries(harness: Any) -> list[SummaryEvent]:
     log, keys = harness.app.log, SessionKeys(Owner.of("acme", "ada"), "s")
-    found = log.commits.events(keys, log.commits.range(keys, 1, log.commits.tail(keys).header.last))
-    return [event for event in found if isinstance(event, SummaryEvent)]
+    events = log.commits.events(keys, log.commits.range(keys, 1, log.commits.tail(keys).header.last))
+    return [event for event in events if isinstance(event, SummaryEvent)]

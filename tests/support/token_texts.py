@@ -97,7 +97,7 @@ TEXTS = {
     "repeated": st.lists(st.tuples(st.sampled_from(NASTY), st.integers(1, 200)), max_size=4).map(
         lambda runs: "".join(part * times for part, times in runs)
     ),
-    "tokens": st.lists(st.integers(0, 199_997), max_size=12).map(lambda found: encoding().decode(found)),
+    "tokens": st.lists(st.integers(0, 199_997), max_size=12).map(lambda item: encoding().decode(item)),
 }
 
 

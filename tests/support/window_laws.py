@@ -113,16 +113,16 @@ def mark_of(kind: str, place: tuple[int, int]) -> str:
 
 def assert_budget_is_hard(held: Stored, wanted: Asked) -> None:
     try:
-        found = window(held, wanted)
+        result = window(held, wanted)
     except BudgetTooSmallError as error:
         needed = int(error.details["needed"])
         assert needed > wanted.budget == error.details["budget"]
         wanted = replace(wanted, budget=needed)
-        found = window(held, wanted)
+        result = window(held, wanted)
         with pytest.raises(BudgetTooSmallError) as raised:
             window(held, replace(wanted, budget=needed - 1))
         assert raised.value.details["needed"] == needed
-    assert recounted(found, wanted) <= found.tokens <= wanted.budget
+    assert recounted(result, wanted) <= result.tokens <= wanted.budget
 
 
 def assert_task_is_in(held: Stored, found: Window) -> None:
@@ -135,25 +135,25 @@ def assert_task_is_in(held: Stored, found: Window) -> None:
         positions = [position for position in positions if position not in left_out]
     for position in positions:
         text = whole_characters(_text(held.at(position)))
-        assert not text.strip() or any(text in one for one in said), (
+        assert not text.strip() or any(text in item for item in said), (
             f"user message {position} of the current loop is not in"
         )
 
 
 def task(held: Stored) -> list[int]:
     """The user messages of the current loop before its first assistant message."""
-    found = list[int]()
+    result = list[int]()
     current = held.sources[-1].loop if held.sources else 0
     for source in held.sources:
         position = source.event.position
-        given, role = held.at(position), role_of(held.at(position))
-        if source.loop != current or not current or given.interrupted:
+        value, role = held.at(position), role_of(held.at(position))
+        if source.loop != current or not current or value.interrupted:
             continue
         if role == "assistant":
             break
         if role == "user":
-            found.append(position)
-    return found
+            result.append(position)
+    return result
 
 
 def content_of(message: Mapping[str, object]) -> str:
@@ -178,14 +178,14 @@ def assert_no_silent_hole(held: Stored, found: Window) -> None:
     parts = found.manifest.parts
     loops = {part.loop: part for part in parts if part.kind == "loop"}
     older = next((part for part in parts if part.kind == "older"), None)
-    told = Counter(part.first for part in parts if part.kind == "message" and part.first is not None)
+    result = Counter(part.first for part in parts if part.kind == "message" and part.first is not None)
     for source in held.sources:
         position = source.event.position
         loop = loops.get(source.loop or None)
         coarse = [part for part in (loop, older) if part is not None and part.level != "whole"]
         is_summed_up = any(_covers(part, position) for part in coarse)
-        assert told[position] == 1 or (is_summed_up and told[position] == 0), (
-            f"message {position} is told {told[position]} times; its loop is {loop}"
+        assert result[position] == 1 or (is_summed_up and result[position] == 0), (
+            f"message {position} is told {result[position]} times; its loop is {loop}"
         )
     for part in parts:
         assert part.level == "whole" or part.kind == "loop" or part.reason, f"{part} is not whole and has no reason"
@@ -222,7 +222,7 @@ def _totals(parts: tuple[WindowPart, ...]) -> dict[str, int]:
     totals = {"system": 0, "tools": 0, "summary": 0, "whole": 0, "digest": 0, "omission_notice": 0}
     totals |= {part.kind: 0 for part in parts if part.kind == "recalled"}
     for part in finest(parts):
-        loop = next((one for one in parts if one.kind == "loop" and one.loop == part.loop), None)
+        loop = next((item for item in parts if item.kind == "loop" and item.loop == part.loop), None)
         kind = {
             "older": "omission_notice",
             "message": "whole" if loop else "system",
@@ -251,9 +251,9 @@ def _covers(loop: WindowPart, position: int) -> bool:
 
 
 def assert_laws(held: Stored, wanted: Asked) -> None:
-    found = built(held, wanted)
-    assert_valid(found, wanted.format)
-    assert_pairs_are_kept(held.history, wanted, found)
-    assert_task_is_in(held, found)
-    assert_no_silent_hole(held, found)
-    assert recounted(found, wanted) <= found.tokens <= found.manifest.budget.tokens
+    result = built(held, wanted)
+    assert_valid(result, wanted.format)
+    assert_pairs_are_kept(held.history, wanted, result)
+    assert_task_is_in(held, result)
+    assert_no_silent_hole(held, result)
+    assert recounted(result, wanted) <= result.tokens <= result.manifest.budget.tokens

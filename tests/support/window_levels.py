@@ -32,8 +32,8 @@ def levels(answer: WindowAnswer) -> dict[int, tuple[str, str | None]]:
 
 
 def counted(answer: WindowAnswer) -> dict[str, int]:
-    found = levels(answer).values()
-    return {level: sum(one[0] == level for one in found) for level in ("whole", "digest", "out")}
+    values = levels(answer).values()
+    return {level: sum(item[0] == level for item in values) for level in ("whole", "digest", "out")}
 
 
 def past_in(window: WindowAnswer, current: int) -> list[Any]:

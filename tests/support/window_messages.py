@@ -12,7 +12,7 @@ def said(role: str, content: Any = None, **extra: Any) -> Body:
 
 
 def calling(*ids: str, role: str = "assistant") -> Body:
-    calls = [{"id": given, "type": "function", "function": {"name": "f", "arguments": "{}"}} for given in ids]
+    calls = [{"id": value, "type": "function", "function": {"name": "f", "arguments": "{}"}} for value in ids]
     return {"role": role, "content": None, "tool_calls": calls}
 
 

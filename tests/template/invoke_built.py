@@ -94,9 +94,9 @@ def _wait(port: int) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as resource:
+        resource.bind(("127.0.0.1", 0))
+        return int(resource.getsockname()[1])
 
 
 def _raise_loopback() -> None:

@@ -32,7 +32,7 @@ class Numbers:
 
 
 def numbers_of(worker: str) -> Numbers:
-    (source,) = [one for one in template().sources.values() if one["FunctionName"] == worker]
+    (source,) = [source for source in template().sources.values() if source["FunctionName"] == worker]
     resources = template().resources
     queue = resources[source["EventSourceArn"]["Fn::GetAtt"][0]]["Properties"]
     function = resources[worker]["Properties"]

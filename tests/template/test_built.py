@@ -141,13 +141,13 @@ def _invoke(
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    found = json.loads(ran.stdout)
-    assert found["offline"] or not prefix
-    print(f"{handler}: {'no network' if found['offline'] else 'proxies that lead nowhere'}")
-    answers: list[dict[str, Any]] = found["answers"]
-    assert all("statusCode" in answer for answer in answers), found["log"]
-    assert max(found["sizes"]) <= MAX_RESPONSE_BYTES, "as the runtime encodes them"
-    print(f"{handler}: the largest answer has {max(found['sizes']):,} bytes")
+    content = json.loads(ran.stdout)
+    assert content["offline"] or not prefix
+    print(f"{handler}: {'no network' if content['offline'] else 'proxies that lead nowhere'}")
+    answers: list[dict[str, Any]] = content["answers"]
+    assert all("statusCode" in answer for answer in answers), content["log"]
+    assert max(content["sizes"]) <= MAX_RESPONSE_BYTES, "as the runtime encodes them"
+    print(f"{handler}: the largest answer has {max(content['sizes']):,} bytes")
     return answers
 
 
@@ -200,8 +200,8 @@ def test_the_built_template_has_every_alias_written_out() -> None:
     events = {type(event) for event in yaml.parse(text)}
     assert yaml.AliasEvent not in events and "Turnlog::Shared" not in text
     built, source = (expand(folder / "template.yaml").resources for folder in (BUILD, ROOT))
-    assert {name: one for name, one in built.items() if one["Type"] == "AWS::IAM::Role"} == {
-        name: one for name, one in source.items() if one["Type"] == "AWS::IAM::Role"
+    assert {name: item for name, item in built.items() if item["Type"] == "AWS::IAM::Role"} == {
+        name: item for name, item in source.items() if item["Type"] == "AWS::IAM::Role"
     }
     same = {name for name in source if built.get(name) == source[name]}
     assert {source[name]["Type"] for name in source.keys() - same} <= {"AWS::Lambda::Function"}, "SamResourceId"
@@ -231,9 +231,9 @@ def test_code_and_vocabulary_come_from_the_layers(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    found = dict(zip(names, map(Path, json.loads(ran.stdout)), strict=True))
-    assert found.pop("turnlog").is_relative_to(BUILD / "SharedLayer" / "python")
-    assert all(path.is_relative_to(BUILD / "DependenciesLayer" / "python") for path in found.values()), found
+    values = dict(zip(names, map(Path, json.loads(ran.stdout)), strict=True))
+    assert values.pop("turnlog").is_relative_to(BUILD / "SharedLayer" / "python")
+    assert all(path.is_relative_to(BUILD / "DependenciesLayer" / "python") for path in values.values()), values
 
 
 @pytest.mark.parametrize("layer", LIMITS)

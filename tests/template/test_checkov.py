@@ -17,23 +17,23 @@ _SHORTEST = 60
 
 def reasons(text: str) -> dict[str, str]:
     """What stands above each entry, and below the one before."""
-    found, above = dict[str, str](), list[str]()
+    result, above = dict[str, str](), list[str]()
     for line in text.splitlines():
         if entry := _ENTRY.fullmatch(line):
-            found[entry[1]], above = " ".join(above), []
+            result[entry[1]], above = " ".join(above), []
         elif line.startswith("  # "):
             above.append(line.removeprefix("  # "))
         else:
             above = []
-    return found
+    return result
 
 
 def test_each_check_that_is_skipped_has_a_reason() -> None:
     text = CONFIG.read_text(encoding="utf-8")
-    found = reasons(text)
-    assert sorted(found) == sorted(yaml.safe_load(text)["skip-check"])
-    assert [check for check, reason in found.items() if len(reason) < _SHORTEST] == []
-    assert len(set(found.values())) == len(found)
+    result = reasons(text)
+    assert sorted(result) == sorted(yaml.safe_load(text)["skip-check"])
+    assert [check for check, reason in result.items() if len(reason) < _SHORTEST] == []
+    assert len(set(result.values())) == len(result)
 
 
 def test_nothing_else_makes_checkov_silent() -> None:

@@ -42,7 +42,7 @@ def test_what_they_name_is_there() -> None:
     assert set(re.findall(r"OutputKey=='(\w+)'", PAGE) + re.findall(r"\$\(out (\w+)\)", PAGE)) <= set(outputs)
     config = (ROOT / "samconfig.toml").read_text(encoding="utf-8")
     named = set(re.findall(r"--config-env (\w+)", PAGE))
-    assert named == {"dev", "prod"} and all(f"[{one}.deploy.parameters]" in config for one in named)
+    assert named == {"dev", "prod"} and all(f"[{item}.deploy.parameters]" in config for item in named)
     targets = "".join(path.read_text(encoding="utf-8") for path in [ROOT / "Makefile", *(ROOT / "mk").glob("*.mk")])
     assert all(
         re.search(rf"^{target}\b[^=]*:", targets, re.M)
@@ -58,10 +58,10 @@ def test_its_calls_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     app = make_application(Settings(engine="memory://"))
     handler, statuses = make_handler(ROUTES, app), list[int]()
     for (_, command), expected in zip(COMMANDS[6:], EXPECTED[6:], strict=True):
-        found = re.fullmatch(r"(?:curl -sS|signed) \$URL(/\S+)(?: -d '(.+)')?", command)
-        assert found is not None, command
-        method = "POST" if found[2] else "GET"
-        answer = handler(event(method, found[1], raw=found[2]), None)
+        match = re.fullmatch(r"(?:curl -sS|signed) \$URL(/\S+)(?: -d '(.+)')?", command)
+        assert match is not None, command
+        method = "POST" if match[2] else "GET"
+        answer = handler(event(method, match[1], raw=match[2]), None)
         statuses.append(answer["statusCode"])
         printed = answer["body"].replace('"engine":"memory"', '"engine":"dynamodb"')
         assert re.fullmatch(".*".join(map(re.escape, expected.split("…"))), printed, re.S), printed
@@ -72,7 +72,7 @@ def test_its_calls_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_stays_of_the_stack_is_removed_by_name() -> None:
     resources = template().document["Resources"]
     data = {"AWS::DynamoDB::Table": "delete-table", "AWS::S3::Bucket": "delete-bucket"}
-    kept = {one["Type"] for one in resources.values() if one.get("DeletionPolicy") == "Retain"}
+    kept = {resource["Type"] for resource in resources.values() if resource.get("DeletionPolicy") == "Retain"}
     assert kept == {*data, "AWS::S3::BucketPolicy"}, "the policy goes with its bucket"
     assert all(command in PAGE for command in data.values())
 
@@ -92,9 +92,9 @@ def test_the_query_of_the_removal_empties_a_bucket_with_versions(monkeypatch: py
         if markers:
             s3.put_object(Bucket="removed", Key="k", Body=b"x")
             s3.delete_object(Bucket="removed", Key="k")
-        found = jmespath.search(query[1], s3.list_object_versions(Bucket="removed"))
-        assert len(found["Objects"]) == (2 if markers else 5)
-        s3.delete_objects(Bucket="removed", Delete=found)
+        hits = jmespath.search(query[1], s3.list_object_versions(Bucket="removed"))
+        assert len(hits["Objects"]) == (2 if markers else 5)
+        s3.delete_objects(Bucket="removed", Delete=hits)
         left = jmespath.search(query[1], s3.list_object_versions(Bucket="removed"))
         assert "VersionId" not in json.dumps(left), "the loop of the page ends"
     s3.delete_bucket(Bucket="removed")

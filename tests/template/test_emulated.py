@@ -24,14 +24,14 @@ def test_the_emulator_gets_all_but_what_the_page_names() -> None:
     assert "`MaximumConcurrency`" in page
     resources: dict[str, Any] = document["Resources"]
     assert set(resources) - set(made["Resources"]) == set(FORMULAS)
-    assert {name for name, one in made["Resources"].items() if one != resources[name]} == set(WORKERS)
-    assert {name: one for name, one in made.items() if name != "Resources"} == {
-        name: one for name, one in document.items() if name != "Resources"
+    assert {name for name, resource in made["Resources"].items() if resource != resources[name]} == set(WORKERS)
+    assert {name: item for name, item in made.items() if name != "Resources"} == {
+        name: item for name, item in document.items() if name != "Resources"
     }
 
 
 def test_the_template_expands_with_tokens_too() -> None:
-    given = {"Authorizer": "Jwt", "JwtIssuer": "https://idp.example", "JwtAudience": "turnlog"}
-    expanded = template(**given)
-    assert given.items() <= dict(expanded.parameters).items()
+    values = {"Authorizer": "Jwt", "JwtIssuer": "https://idp.example", "JwtAudience": "turnlog"}
+    expanded = template(**values)
+    assert values.items() <= dict(expanded.parameters).items()
     assert wiring_problems(expanded) == []

@@ -119,10 +119,10 @@ def test_the_runtime_is_the_templates() -> None:
 
 
 def test_every_endpoint_is_told_as_before() -> None:
-    told, _ = create_loader().load_data_with_path("endpoints")
-    full, short = EndpointResolver(told), EndpointResolver(trimmed(told))
+    result, _ = create_loader().load_data_with_path("endpoints")
+    full, short = EndpointResolver(result), EndpointResolver(trimmed(result))
     asked = 0
-    for partition in told["partitions"]:
+    for partition in result["partitions"]:
         name = partition["partition"]
         regions = [*partition["regions"], "eu-nowhere-1", "aws-global"]
         for service in SERVICES:
@@ -155,13 +155,15 @@ def test_every_service_that_is_opened_has_its_data(nodes: list[ast.AST]) -> None
     opened = {
         ast.literal_eval(node.args[0])
         for node in nodes
-        if isinstance(node, ast.Call) and node.args and "read_timeout_seconds" in {one.arg for one in node.keywords}
+        if isinstance(node, ast.Call)
+        and node.args
+        and "read_timeout_seconds" in {keyword.arg for keyword in node.keywords}
     }
     assert opened == set(SERVICES)
 
 
 def test_no_function_imports_what_is_left_out(nodes: list[ast.AST]) -> None:
-    imported = {one.name.split(".")[0] for node in nodes if isinstance(node, ast.Import) for one in node.names}
+    imported = {name.name.split(".")[0] for node in nodes if isinstance(node, ast.Import) for name in node.names}
     imported |= {node.module.split(".")[0] for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
     assert "botocore" in imported
     assert not imported & set(UNUSED)

@@ -50,8 +50,8 @@ VARIANTS = [dict(zip(VALUES, values, strict=True)) for values in itertools.produ
 def variant(parameters: Mapping[str, str]) -> dict[str, Any]:
     """Return the roles as CloudFormation would send them to IAM: conditions decided, references replaced by names."""
     made = Template(template().document, {**template().parameters, **parameters})
-    roles = {name: one for name, one in resolved(made).items() if one["Type"] == "AWS::IAM::Role"}
-    return {name: literal(one["Properties"], made) for name, one in roles.items()}
+    roles = {name: item for name, item in resolved(made).items() if item["Type"] == "AWS::IAM::Role"}
+    return {name: literal(role["Properties"], made) for name, role in roles.items()}
 
 
 def literal(value: Any, made: Template) -> Any:
@@ -86,9 +86,9 @@ def _reference(name: str, made: Template) -> Any:
     }
     if name in pseudo:
         return pseudo[name]
-    given = made.parameters[name]
+    result = made.parameters[name]
     declared = made.document["Parameters"][name]["Type"]
-    return given.split(",") if declared == "CommaDelimitedList" else given
+    return result.split(",") if declared == "CommaDelimitedList" else result
 
 
 def _arn(name: str, made: Template) -> str:
@@ -146,8 +146,8 @@ def service(name: str) -> Mapping[str, Any]:
     """Return actions and resources of a service, as AWS lists them for its policies; cfn-lint ships the list."""
     assert CFN_LINT is not None and CFN_LINT.origin is not None
     text = (Path(CFN_LINT.origin).parent / "data/AdditionalSpecs/Policies.json").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = json.loads(text)[name]
-    return found
+    result: Mapping[str, Any] = json.loads(text)[name]
+    return result
 
 
 def _statement_problems(document: Mapping[str, Any]) -> Iterator[str]:
@@ -202,7 +202,9 @@ def _list(value: Any) -> list[Any]:
 def test_the_variants_are_all_that_roles_depend_on() -> None:
     """Each condition that decides about a role is decided both ways by `VALUES`."""
     document = template().document
-    roles = json.dumps({name: one for name, one in template().resources.items() if one["Type"] == "AWS::IAM::Role"})
+    roles = json.dumps(
+        {name: resource for name, resource in template().resources.items() if resource["Type"] == "AWS::IAM::Role"}
+    )
     used = {*re.findall(r'"Fn::If": \["(\w+)"', roles), *re.findall(r'"Condition": "(\w+)"', roles)}
     asked = {
         name

@@ -46,21 +46,24 @@ def test_an_update_replaces_and_removes_nothing_that_holds_data(name: str) -> No
 def test_the_indexes_of_the_table_stay() -> None:
     """CloudFormation makes an index again whose key or projection changes; meanwhile nothing is listed."""
     before, now = (
-        {one["IndexName"]: one for one in resources["Table"]["Properties"]["GlobalSecondaryIndexes"]}
+        {
+            globalsecondaryindex["IndexName"]: globalsecondaryindex
+            for globalsecondaryindex in resources["Table"]["Properties"]["GlobalSecondaryIndexes"]
+        }
         for resources in (RECORDED["Resources"], today())
     )
     assert {name: now[name] for name in before} == before
 
 
 def test_what_holds_data_is_recorded() -> None:
-    holding = {name for name, one in today().items() if one["Type"] in HOLDS_DATA}
+    holding = {name for name, item in today().items() if item["Type"] in HOLDS_DATA}
     assert holding <= set(RECORDED["Resources"]), "a new one: record it once it is released"
     assert len(holding) == 10
 
 
 def test_an_output_keeps_its_name_and_what_it_names() -> None:
     outputs = template().document["Outputs"]
-    changed = {name for name, one in RECORDED["Outputs"].items() if outputs[name]["Value"] != one["Value"]}
+    changed = {name for name, output in RECORDED["Outputs"].items() if outputs[name]["Value"] != output["Value"]}
     assert changed == {"DashboardName"}, "the dashboard made way for the parameter of its name"
     assert today()["Api"]["Type"] == "AWS::ApiGatewayV2::Api"
 

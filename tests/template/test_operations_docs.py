@@ -21,8 +21,8 @@ def text() -> str:
 
 @pytest.fixture(scope="module")
 def resources() -> dict[str, Any]:
-    found: dict[str, Any] = template().document["Resources"]
-    return found
+    result: dict[str, Any] = template().document["Resources"]
+    return result
 
 
 def test_the_page_says_what_each_function_may_do(resources: dict[str, Any]) -> None:
@@ -34,13 +34,15 @@ def test_the_page_says_what_each_function_may_do(resources: dict[str, Any]) -> N
 def test_the_page_says_what_each_role_of_tenants_may_do_and_for_whom(resources: dict[str, Any]) -> None:
     items = tenant_rights(resources)
     assert [item for item in items if f"{item} " not in text()] == [], "run `make docs`"
-    assert len(items) == len([name for name, one in resources.items() if one.get("Condition") == "IsolatesTenants"])
-    direct = {name for name, one in resources.items() if "#turnlog" in str(one)}
+    assert len(items) == len(
+        [name for name, resource in resources.items() if resource.get("Condition") == "IsolatesTenants"]
+    )
+    direct = {name for name, resource in resources.items() if "#turnlog" in str(resource)}
     assert all(f"`{name.removesuffix('Role')}`" in text() for name in direct)
 
 
 def test_the_page_says_what_to_do_when_an_alarm_goes(resources: dict[str, Any]) -> None:
-    alarms = [name for name, one in resources.items() if one["Type"] == "AWS::CloudWatch::Alarm"]
+    alarms = [name for name, resource in resources.items() if resource["Type"] == "AWS::CloudWatch::Alarm"]
     text = PAGE.read_text(encoding="utf-8")
     assert [name for name in alarms if f"\n| `{name}` | " not in text] == []
     assert len(alarms) >= 3

@@ -44,8 +44,8 @@ def tool() -> ModuleType:
 
 
 def _environments() -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = json.loads(ENVIRONMENT.read_text(encoding="utf-8"))
-    return found
+    content: dict[str, dict[str, str]] = json.loads(ENVIRONMENT.read_text(encoding="utf-8"))
+    return content
 
 
 @pytest.mark.parametrize("path", [PAGE, MAKEFILE, ENVIRONMENT], ids=lambda path: path.name)
@@ -82,9 +82,9 @@ def test_the_local_template_declares_the_endpoint(tool: ModuleType, tmp_path: Pa
     shutil.copy(template_path(), built)
     tool.write_local_template(built, tmp_path / "local.yaml")
     functions = dict(expand(tmp_path / "local.yaml").of_type("AWS::Lambda::Function"))
-    for name, given in _environments().items():
+    for name, item in _environments().items():
         # `sam local` passes on no other variable.
-        assert given.keys() <= functions[name]["Environment"]["Variables"].keys()
+        assert item.keys() <= functions[name]["Environment"]["Variables"].keys()
         assert functions[name]["Environment"]["Variables"][tool.ENDPOINT] == ""
     with pytest.raises(InvalidInputError, match="beside"):
         tool.write_local_template(built, tmp_path / "elsewhere" / "local.yaml")

@@ -128,12 +128,12 @@ def test_every_type_of_the_template_is_made_or_has_a_reason_not_to_be(template: 
 
 
 def test_the_queues_and_their_workers(template: Template) -> None:
-    found = {
+    values = {
         source["FunctionName"]: (source["EventSourceArn"], source["FunctionResponseTypes"])
         for source in template.sources.values()
     }
     # The poller acknowledges what is not among the failures: without them, a failed job would be lost.
-    assert found == {
+    assert values == {
         "CompressWorker": ({"Fn::GetAtt": ["CompressQueue", "Arn"]}, ["ReportBatchItemFailures"]),
         "SnapshotWorker": ({"Fn::GetAtt": ["SnapshotQueue", "Arn"]}, ["ReportBatchItemFailures"]),
         "EraseWorker": ({"Fn::GetAtt": ["EraseQueue", "Arn"]}, ["ReportBatchItemFailures"]),
@@ -153,7 +153,7 @@ def test_parameters_have_their_defaults_and_can_be_given(tmp_path: Path) -> None
 def test_a_function_is_found_behind_its_alias(tmp_path: Path) -> None:
     small = _expanded(tmp_path, SMALL)
     assert small.routes == {"GET /v1/health": "Worker"}
-    assert [(one["FunctionName"], one["BatchSize"]) for one in small.sources.values()] == [("Worker", 3)]
+    assert [(source["FunctionName"], source["BatchSize"]) for source in small.sources.values()] == [("Worker", 3)]
     assert Function("Worker", small.handlers["Worker"], {}).resource == "compress"
 
 

@@ -90,10 +90,10 @@ def statements(function: str) -> list[dict[str, Any]]:
     variant: test_tenant_roles.py."""
     role = template().resources[functions()[function]["Role"]["Fn::GetAtt"][0]]["Properties"]
     documents = [policy["PolicyDocument"] for policy in role["Policies"]]
-    entries = [one for document in documents for one in document["Statement"]]
-    entries = [one for one in entries if one.get("Fn::If", [""])[0] != "IsolatesTenants"]
-    found = [one["Fn::If"][1] if "Fn::If" in one else one for one in entries]
-    return [{**one, "Action": _list(one["Action"]), "Resource": _list(one["Resource"])} for one in found]
+    entries = [item for document in documents for item in document["Statement"]]
+    entries = [entry for entry in entries if entry.get("Fn::If", [""])[0] != "IsolatesTenants"]
+    values = [entry["Fn::If"][1] if "Fn::If" in entry else entry for entry in entries]
+    return [{**item, "Action": _list(item["Action"]), "Resource": _list(item["Resource"])} for item in values]
 
 
 def _list(value: Any) -> list[Any]:
@@ -124,7 +124,7 @@ def test_every_route_is_signed_but_the_open_two() -> None:
         for method, call in methods.items()
     }
     asked = {"Fn::If": ["UsesJwt", [{"Jwt": []}], [{"AWS_IAM": []}]]}
-    assert {route for route, found in security.items() if found != asked} == OPEN
+    assert {route for route, match in security.items() if match != asked} == OPEN
     assert all(security[route] is None for route in OPEN)
     condition, jwt, iam = api["Body"]["components"]["securitySchemes"]["Fn::If"]
     assert (condition, set(jwt), set(iam)) == ("UsesJwt", {"Jwt"}, {"AWS_IAM"})
@@ -173,7 +173,7 @@ def test_runtime_architecture_and_layers() -> None:
     layers = of_type("AWS::Lambda::LayerVersion")
     for name, function in functions().items():
         assert function["Runtime"] == "python3.13", name
-        assert [value_of(one) for one in function["Architectures"]] == ["arm64"], name
+        assert [value_of(architecture) for architecture in function["Architectures"]] == ["arm64"], name
         assert {layer["Ref"] for layer in function["Layers"] if "Ref" in layer} == set(layers), name
         assert function["Timeout"] <= 29 or name in {*WORKERS, *SCHEDULED}, f"{name}: API Gateway waits 30 s"
     assert all(layer["CompatibleRuntimes"] == ["python3.13"] for layer in layers.values())
@@ -229,12 +229,14 @@ def test_engines_name_the_table_the_bucket_and_the_queues_that_are_sent_to() -> 
 def test_a_role_has_inline_statements_without_wildcards(function: str) -> None:
     role = template().resources[functions()[function]["Role"]["Fn::GetAtt"][0]]["Properties"]
     assert not role.get("ManagedPolicyArns")
-    assert [other for other, one in functions().items() if one["Role"] == functions()[function]["Role"]] == [function]
+    assert [other for other, item in functions().items() if item["Role"] == functions()[function]["Role"]] == [function]
     for statement in statements(function):
         assert statement["Effect"] == "Allow"
         assert not any("*" in action for action in statement["Action"]), statement
         assert not FORBIDDEN & set(statement["Action"]), statement
-        deletes = {one for one in statement["Action"] if "Delete" in one or "BatchWrite" in one} - {"sqs:DeleteMessage"}
+        deletes = {item for item in statement["Action"] if "Delete" in item or "BatchWrite" in item} - {
+            "sqs:DeleteMessage"
+        }
         forgets = FORGETS if function in (ERASER, "MemoryFunction") else set()
         assert deletes <= (DELETES | forgets if function == ERASER else forgets), statement
         if set(statement["Action"]) == TRACES:
@@ -250,9 +252,9 @@ def test_a_role_has_inline_statements_without_wildcards(function: str) -> None:
 def test_a_function_is_traced_and_may_be(function: str) -> None:
     document = template().document
     assert document["Conditions"]["IsTraced"] == {"Fn::Equals": [{"Ref": "Tracing"}, "Active"]}
-    one = functions()[function]
-    assert one["TracingConfig"] == {"Mode": {"Ref": "Tracing"}} and template().parameters["Tracing"] == "Active"
-    (policy,) = template().resources[one["Role"]["Fn::GetAtt"][0]]["Properties"]["Policies"]
+    result = functions()[function]
+    assert result["TracingConfig"] == {"Mode": {"Ref": "Tracing"}} and template().parameters["Tracing"] == "Active"
+    (policy,) = template().resources[result["Role"]["Fn::GetAtt"][0]]["Properties"]["Policies"]
     asked = [entry["Fn::If"] for entry in policy["PolicyDocument"]["Statement"] if "xray" in json.dumps(entry)]
     assert [(condition, set(then["Action"]), then["Resource"], other) for condition, then, other in asked] == [
         ("IsTraced", TRACES, "*", {"Ref": "AWS::NoValue"})
@@ -261,13 +263,17 @@ def test_a_function_is_traced_and_may_be(function: str) -> None:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_who_may_do_what(function: str) -> None:
-    granted = {(action, json.dumps(one["Resource"])) for one in statements(function) for action in one["Action"]}
+    granted = {
+        (action, json.dumps(statement["Resource"]))
+        for statement in statements(function)
+        for action in statement["Action"]
+    }
     actions = {action for action, _ in granted}
     queues = {
-        one["Fn::GetAtt"][0]
+        load["Fn::GetAtt"][0]
         for action, resource in granted
         if action == "sqs:SendMessage"
-        for one in json.loads(resource)
+        for load in json.loads(resource)
     }
     assert queues == {f"{kind.title()}Queue" for kind in SENDERS.get(function, ())}
     received = {resource.split('"')[3] for action, resource in granted if action == "sqs:ReceiveMessage"}
@@ -281,7 +287,7 @@ def test_who_may_do_what(function: str) -> None:
 
 def test_who_makes_summaries_may_ask_the_one_model() -> None:
     """Only while a model is given: without one there is no such right."""
-    one = {"Fn::Sub": "arn:${AWS::Partition}:bedrock:${AWS::Region}::foundation-model/${SummaryModel}"}
+    values = {"Fn::Sub": "arn:${AWS::Partition}:bedrock:${AWS::Region}::foundation-model/${SummaryModel}"}
     for name, function in functions().items():
         role = template().resources[function["Role"]["Fn::GetAtt"][0]]["Properties"]
         granted = [
@@ -295,7 +301,7 @@ def test_who_makes_summaries_may_ask_the_one_model() -> None:
             condition, statement, otherwise = entry["Fn::If"]
             assert (condition, otherwise) == ("HasSummaryModel", {"Ref": "AWS::NoValue"})
             assert statement["Action"] == "bedrock:InvokeModel"
-            assert statement["Resource"] == {"Fn::If": ["HasSummaryModelArns", {"Ref": "SummaryModelArns"}, one]}
+            assert statement["Resource"] == {"Fn::If": ["HasSummaryModelArns", {"Ref": "SummaryModelArns"}, values]}
     conditions = template().document["Conditions"]
     assert conditions["HasSummaryModel"] == {"Fn::Not": [{"Fn::Equals": [{"Ref": "SummaryModel"}, ""]}]}
 
@@ -414,13 +420,13 @@ def test_a_parameter_takes_what_it_is_for(name: str, good: list[str], bad: list[
 
 def test_the_time_of_a_model_fits_its_function() -> None:
     for name in SUMMARISERS:
-        given = functions()[name]["Environment"]["Variables"].get("TURNLOG_SUMMARY_TIMEOUT_SECONDS")
-        seconds = int(given) if given else Settings().summary_timeout_seconds
+        value = functions()[name]["Environment"]["Variables"].get("TURNLOG_SUMMARY_TIMEOUT_SECONDS")
+        seconds = int(value) if value else Settings().summary_timeout_seconds
         assert seconds * 1.25 + 3 < functions()[name]["Timeout"], name
 
 
 def test_jobs_may_put_the_cursor_secret_only() -> None:
-    (put,) = [one for one in statements("JobsFunction") if "dynamodb:PutItem" in one["Action"]]
+    (put,) = [statement for statement in statements("JobsFunction") if "dynamodb:PutItem" in statement["Action"]]
     assert put["Condition"] == {
         "Null": {"dynamodb:LeadingKeys": "false"},
         "ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["#turnlog"]},
@@ -429,21 +435,21 @@ def test_jobs_may_put_the_cursor_secret_only() -> None:
 
 def test_the_key_is_for_the_services_that_a_function_uses() -> None:
     for name in functions():
-        used = {action.partition(":")[0] for one in statements(name) for action in one["Action"]} - {
+        used = {action.partition(":")[0] for statement in statements(name) for action in statement["Action"]} - {
             "logs",
             "xray",
             "kms",
             "bedrock",
             "bedrock-agentcore",
         }
-        keys = [one for one in statements(name) if "kms:Decrypt" in one["Action"]]
+        keys = [statement for statement in statements(name) if "kms:Decrypt" in statement["Action"]]
         via = {
             entry["Fn::Sub"].partition(".")[0]
-            for one in keys
-            for entry in one["Condition"]["StringEquals"]["kms:ViaService"]
+            for key in keys
+            for entry in key["Condition"]["StringEquals"]["kms:ViaService"]
         }
         assert via == used, name
-        assert all(one["Resource"] == [{"Ref": "KmsKeyArn"}] for one in keys)
+        assert all(key["Resource"] == [{"Ref": "KmsKeyArn"}] for key in keys)
 
 
 # ------------------------------------------------------------ data and queues
@@ -517,7 +523,7 @@ def test_bucket_and_queues_refuse_what_is_not_tls() -> None:
         assert (statement["Effect"], statement["Principal"]) == ("Deny", "*")
         assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
         targets = {target["Ref"] for target in _list(policy.get("Queues") or policy["Bucket"])}
-        named = {one["Fn::GetAtt"][0] for one in _list(statement["Resource"]) if "Fn::GetAtt" in one}
+        named = {item["Fn::GetAtt"][0] for item in _list(statement["Resource"]) if "Fn::GetAtt" in item}
         assert named == targets
         refusing |= targets
     assert refusing == {"Bucket", *of_type("AWS::SQS::Queue")}
@@ -558,14 +564,16 @@ def test_every_alarm_tells_the_topic_and_asks_for_a_metric_that_there_is() -> No
     for name, alarm in of_type("AWS::CloudWatch::Alarm").items():
         assert alarm["TreatMissingData"] == "notBreaching", name
         assert alarm["AlarmActions"]["Fn::If"] == ["HasAlarmTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]
-        asked = [one["MetricStat"]["Metric"] for one in alarm.get("Metrics", []) if "MetricStat" in one] or [alarm]
+        asked = [metric["MetricStat"]["Metric"] for metric in alarm.get("Metrics", []) if "MetricStat" in metric] or [
+            alarm
+        ]
         for metric in asked:
             if metric["Namespace"] == NAMESPACE:
                 assert metric["MetricName"] in own, name
                 own.discard(metric["MetricName"])
             dimensions = metric.get("Dimensions", [])
             referred = list(_referred(dimensions)) + [
-                one["Value"]["Fn::GetAtt"][0] for one in dimensions if "Fn::GetAtt" in one["Value"]
+                dimension["Value"]["Fn::GetAtt"][0] for dimension in dimensions if "Fn::GetAtt" in dimension["Value"]
             ]
             assert all(each in template().resources or each == "AWS::StackName" for each in referred), name
     assert own == set(), "each metric has an alarm"
@@ -578,35 +586,35 @@ def test_throttles_of_the_table_and_of_each_index_raise_the_alarm() -> None:
     formula, *metrics = alarm["Metrics"]
     asked = [
         (metric["MetricName"], *(entry["Value"] for entry in metric["Dimensions"][1:]))
-        for metric in (one["MetricStat"]["Metric"] for one in metrics)
+        for metric in (metric["MetricStat"]["Metric"] for metric in metrics)
     ]
     indexes = [(), *((index["IndexName"],) for index in table["GlobalSecondaryIndexes"])]
     assert asked == [(name, *index) for index in indexes for name in ("ReadThrottleEvents", "WriteThrottleEvents")]
-    assert formula["Expression"] == " + ".join(f"FILL({one['Id']}, 0)" for one in metrics)
-    assert all(one["MetricStat"]["Metric"]["Dimensions"][0]["Value"] == {"Ref": "Table"} for one in metrics)
+    assert formula["Expression"] == " + ".join(f"FILL({metric['Id']}, 0)" for metric in metrics)
+    assert all(metric["MetricStat"]["Metric"]["Dimensions"][0]["Value"] == {"Ref": "Table"} for metric in metrics)
     assert len(alarm["Metrics"]) <= 10, "more are refused"
 
 
 def test_a_formula_counts_each_of_its_metrics_once() -> None:
     for name, alarm in of_type("AWS::CloudWatch::Alarm").items():
         if "Metrics" in alarm:
-            (formula,) = [one for one in alarm["Metrics"] if one["ReturnData"]]
-            others = [one for one in alarm["Metrics"] if not one["ReturnData"]]
-            assert re.findall(r"\bm\d\b", formula["Expression"]) == [one["Id"] for one in others], name
-            assert len({json.dumps(one["MetricStat"]) for one in others}) == len(others), name
+            (formula,) = [metric for metric in alarm["Metrics"] if metric["ReturnData"]]
+            others = [metric for metric in alarm["Metrics"] if not metric["ReturnData"]]
+            assert re.findall(r"\bm\d\b", formula["Expression"]) == [other["Id"] for other in others], name
+            assert len({json.dumps(other["MetricStat"]) for other in others}) == len(others), name
 
 
 def test_calls_that_are_answered_429_are_counted_from_the_access_log() -> None:
-    (found,) = of_type("AWS::Logs::MetricFilter").values()
+    (result,) = of_type("AWS::Logs::MetricFilter").values()
     (stage,) = of_type("AWS::ApiGatewayV2::Stage").values()
-    assert found["LogGroupName"] == {"Ref": stage["AccessLogSettings"]["DestinationArn"]["Fn::GetAtt"][0]}
-    (transformation,) = found["MetricTransformations"]
+    assert result["LogGroupName"] == {"Ref": stage["AccessLogSettings"]["DestinationArn"]["Fn::GetAtt"][0]}
+    (transformation,) = result["MetricTransformations"]
     alarm = of_type("AWS::CloudWatch::Alarm")["ThrottledCallsAlarm"]
     assert [transformation[f"Metric{key}"] for key in ("Namespace", "Name")] == [
         alarm["Namespace"],
         alarm["MetricName"],
     ]
-    field, status = re.fullmatch(r'\{ \$\.(\w+) = "(\d+)" \}', found["FilterPattern"]).groups()  # type: ignore[union-attr]
+    field, status = re.fullmatch(r'\{ \$\.(\w+) = "(\d+)" \}', result["FilterPattern"]).groups()  # type: ignore[union-attr]
     assert json.loads(stage["AccessLogSettings"]["Format"])[field] == "$context.status" and status == "429"
     assert "DefaultValue" not in transformation and "Dimensions" not in alarm
 
@@ -635,7 +643,7 @@ def test_the_dashboard_shows_what_is_there() -> None:
                     f"{NAMESPACE}/${{AWS::StackName}}": [],
                 }[namespace]
             )
-    places = [(one["x"], one["y"], one["width"]) for one in widgets]
+    places = [(widget["x"], widget["y"], widget["width"]) for widget in widgets]
     assert len(set(places)) == len(places) and all(x + width <= 24 for x, _, width in places)
 
 
@@ -709,16 +717,16 @@ def _referred(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         if isinstance(value.get("Ref"), str):
             yield value["Ref"]
-        for one in value.values():
-            yield from _referred(one)
+        for item in value.values():
+            yield from _referred(item)
     elif isinstance(value, list):
-        for one in value:
-            yield from _referred(one)
+        for item in value:
+            yield from _referred(item)
 
 
 def test_it_expands_with_other_parameters() -> None:
-    given = {"Stage": "prod", "KmsKeyArn": KEY, "Architecture": "x86_64", "WorkerConcurrency": "10"}
-    assert set(template(**given).resources) >= {"Table", "Bucket", "AppendFunction"}
+    values = {"Stage": "prod", "KmsKeyArn": KEY, "Architecture": "x86_64", "WorkerConcurrency": "10"}
+    assert set(template(**values).resources) >= {"Table", "Bucket", "AppendFunction"}
 
 
 def test_the_environments_of_samconfig() -> None:
@@ -729,9 +737,9 @@ def test_the_environments_of_samconfig() -> None:
     for stage in ("dev", "prod"):
         assert config[stage]["build"]["parameters"] == {"cached": True, "parallel": True}
         deploy = config[stage]["deploy"]["parameters"]
-        given = dict(entry.split("=") for entry in deploy["parameter_overrides"].split())
-        assert given["Stage"] == stage
-        assert set(given) <= set(parameters)
+        values = dict(entry.split("=") for entry in deploy["parameter_overrides"].split())
+        assert values["Stage"] == stage
+        assert set(values) <= set(parameters)
         assert deploy["stack_name"] == f"turnlog-{stage}"
     assert config["prod"]["deploy"]["parameters"]["confirm_changeset"] is True
 

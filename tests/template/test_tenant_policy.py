@@ -23,8 +23,8 @@ TENANTS = ("a", "ab", "b", "b#U", "https://idp.example/x", "*", "?")
 def statements() -> list[dict[str, Any]]:
     text = POLICY.read_text(encoding="utf-8")
     text = text.replace("arn:aws:dynamodb:REGION:ACCOUNT:table/TABLE", "Table").replace("arn:aws:s3:::BUCKET", "Bucket")
-    found: list[dict[str, Any]] = json.loads(text)["Statement"]
-    return found
+    result: list[dict[str, Any]] = json.loads(text)["Statement"]
+    return result
 
 
 @cache
@@ -46,7 +46,7 @@ class Recorded:
         def record(client: Any, operation: str, params: dict[str, Any]) -> Any:
             service = client.meta.service_model.service_name
             if service != "sqs":
-                self.asked |= {str(one): one for one in asked(service, operation, params)}
+                self.asked |= {str(item): item for item in asked(service, operation, params)}
             return inner(client, operation, params)
 
         monkeypatch.setattr(BaseClient, "_make_api_call", record)
@@ -68,10 +68,10 @@ def test_a_program_of_one_tenant_has_what_it_needs_and_no_more(moto: Harness, mo
         work(moto.log(tenant, "ada"))
         own = Owner.of(tenant, "ada").tenant_id
         calls = list(recorded.asked.values())
-        assert {"dynamodb:PutItem", "dynamodb:Query", "s3:PutObject", "s3:GetObject"} <= {one.action for one in calls}
-        assert [one for one in calls if not permitted(own, one)] == []
-        private = [one for one in calls if one.keys.get("dynamodb:LeadingKeys") != ["#turnlog"]]
-        assert [(other, one) for other in ids - {own} for one in private if permitted(other, one)] == []
+        assert {"dynamodb:PutItem", "dynamodb:Query", "s3:PutObject", "s3:GetObject"} <= {call.action for call in calls}
+        assert [call for call in calls if not permitted(own, call)] == []
+        private = [call for call in calls if call.keys.get("dynamodb:LeadingKeys") != ["#turnlog"]]
+        assert [(other, item) for other in ids - {own} for item in private if permitted(other, item)] == []
 
 
 def work(log: Turnlog) -> None:
@@ -88,7 +88,7 @@ def work(log: Turnlog) -> None:
     session.documents.put("d", secrets.token_bytes(40_000))
     assert session.documents.get("d")
     assert len(list(session.messages())) == 8
-    assert [one.session_id for one in log.sessions.list()] == ["s"]
+    assert [item.session_id for item in log.sessions.list()] == ["s"]
     log.search("x")
     session.fork("f").append({"role": "user", "content": "other"})
     session.rewind(to=3)
@@ -105,10 +105,13 @@ def test_the_policy_refuses_other_tenants_and_what_only_the_eraser_may() -> None
     assert not permitted("a", Asked("s3:GetObject", "Bucket/ab/ada/s/payload/1"))
     assert not permitted("a", Asked("s3:ListBucket", "Bucket", {"s3:prefix": ["ab/ada/"]}))
     assert not permitted("a", Asked("s3:ListBucket", "Bucket"))
-    actions = {action for one in statements() for action in one["Action"]}
+    actions = {action for statement in statements() for action in statement["Action"]}
     assert actions == {f"dynamodb:{verb}" for verb in ("GetItem", "BatchGetItem", "Query", "PutItem")} | {
         "s3:GetObject",
         "s3:PutObject",
         "s3:ListBucket",
     }
-    assert all(one["Condition"]["Null"] and set(one["Condition"]["Null"].values()) == {"false"} for one in statements())
+    assert all(
+        statement["Condition"]["Null"] and set(statement["Condition"]["Null"].values()) == {"false"}
+        for statement in statements()
+    )

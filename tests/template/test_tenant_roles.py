@@ -25,29 +25,29 @@ def resources(isolation: str) -> Mapping[str, Any]:
 
 
 def functions(isolation: str = "true") -> list[str]:
-    return [name for name, one in resources(isolation).items() if one["Type"] == "AWS::Lambda::Function"]
+    return [name for name, resource in resources(isolation).items() if resource["Type"] == "AWS::Lambda::Function"]
 
 
 def own_role(function: str, isolation: str = "false") -> Mapping[str, Any]:
-    found: Mapping[str, Any] = resources(isolation)[own_role_name(function)]
-    return found
+    result: Mapping[str, Any] = resources(isolation)[own_role_name(function)]
+    return result
 
 
 def test_a_tenants_role_gives_a_function_nothing_that_its_own_has_not_without_it() -> None:
     """But one item in a request of several, and a list of sessions by an index: it may read those items without."""
     alike = {("dynamodb:BatchGetItem", "Table"): ("dynamodb:GetItem", "Table")}
     alike[("dynamodb:Query", "Table/index/activity")] = ("dynamodb:Query", "Table")
-    found = resources("true")
+    result = resources("true")
     for function, role in tenant_roles().items():
         own = {
             (action, pattern)
-            for one in statements(own_role(function))
-            for action in one["Action"]
-            for pattern in one["Resource"]
+            for statement in statements(own_role(function))
+            for action in statement["Action"]
+            for pattern in statement["Resource"]
         }
-        for one in statements(found[role]):
-            for action in set(one["Action"]) - {"kms:Decrypt", "kms:GenerateDataKey"}:
-                for pattern in one["Resource"]:
+        for statement in statements(result[role]):
+            for action in set(statement["Action"]) - {"kms:Decrypt", "kms:GenerateDataKey"}:
+                for pattern in statement["Resource"]:
                     right = action, re.sub(r"\$\{aws:PrincipalTag/tenant\}/\*$", "*", pattern)
                     whole = right[0], right[1].replace("/~exports/*", "/*")
                     assert {right, whole, alike.get(right)} & own, (function, role, right)
@@ -56,15 +56,19 @@ def test_a_tenants_role_gives_a_function_nothing_that_its_own_has_not_without_it
 
 def test_with_isolation_no_function_may_reach_a_tenant_by_itself() -> None:
     for function in tenant_roles():
-        for one in statements(own_role(function, "true")):
-            services = {action.partition(":")[0] for action in one["Action"]}
-            assert "s3" not in services, (function, one)
-            if "dynamodb" in services and one["Resource"] != ["Table/index/expiry"]:
-                assert one["Condition"]["ForAllValues:StringEquals"] == {"dynamodb:LeadingKeys": ["#turnlog"]}, function
-            assert "Table/index/expiry" not in one["Resource"] or function == "RetentionWorker"
+        for statement in statements(own_role(function, "true")):
+            services = {action.partition(":")[0] for action in statement["Action"]}
+            assert "s3" not in services, (function, statement)
+            if "dynamodb" in services and statement["Resource"] != ["Table/index/expiry"]:
+                assert statement["Condition"]["ForAllValues:StringEquals"] == {"dynamodb:LeadingKeys": ["#turnlog"]}, (
+                    function
+                )
+            assert "Table/index/expiry" not in statement["Resource"] or function == "RetentionWorker"
     transition = {function: list(statements(own_role(function, "transition"))) for function in tenant_roles()}
     assert all(
-        one in transition[function] for function in transition for one in statements(own_role(function, "false"))
+        statement in transition[function]
+        for function in transition
+        for statement in statements(own_role(function, "false"))
     ), "while isolation begins, nothing is taken away"
 
 
@@ -72,28 +76,31 @@ def tenant_roles(isolation: str = "true") -> dict[str, str]:
     """The logical id of the role that each function is told to take on."""
     return {
         name: variable["Fn::GetAtt"][0]
-        for name, one in resources(isolation).items()
-        if one["Type"] == "AWS::Lambda::Function"
-        and (variable := one["Properties"]["Environment"]["Variables"].get("TURNLOG_TENANT_ROLE_ARN"))
+        for name, resource in resources(isolation).items()
+        if resource["Type"] == "AWS::Lambda::Function"
+        and (variable := resource["Properties"]["Environment"]["Variables"].get("TURNLOG_TENANT_ROLE_ARN"))
     }
 
 
 def test_who_may_take_on_a_tenants_role_and_how() -> None:
-    found = resources("true")
-    roles = {name for name, one in found.items() if one["Type"] == "AWS::IAM::Role"}
+    result = resources("true")
+    roles = {name for name, item in result.items() if item["Type"] == "AWS::IAM::Role"}
     tenants = set(tenant_roles().values())
     assert roles - tenants == {
-        own_role_name(function) for function in found if found[function]["Type"] == "AWS::Lambda::Function"
+        own_role_name(function) for function in result if result[function]["Type"] == "AWS::Lambda::Function"
     }
     for role in tenants:
-        trusted = {one for one in roles if may_assume(found[role], one, {"tenant": "a"})}
+        trusted = {item for item in roles if may_assume(result[role], item, {"tenant": "a"})}
         assert trusted == {own_role_name(function) for function, taken in tenant_roles().items() if taken == role}
-        for one in trusted:
-            assert not may_assume(found[role], one, {})
-            assert not may_assume(found[role], one, {"tenant": "a", "other": "b"})
-            assert not may_assume(found[role], one, {"other": "a"})
+        for item in trusted:
+            assert not may_assume(result[role], item, {})
+            assert not may_assume(result[role], item, {"tenant": "a", "other": "b"})
+            assert not may_assume(result[role], item, {"other": "a"})
     deletes = {
-        role for role in tenants for one in statements(found[role]) if "Delete" in str(one) or "BatchWrite" in str(one)
+        role
+        for role in tenants
+        for statement in statements(result[role])
+        if "Delete" in str(statement) or "BatchWrite" in str(statement)
     }
     assert deletes == {tenant_roles()["EraseWorker"]} and list(tenant_roles().values()).count(deletes.pop()) == 1
     assert tenant_roles("transition") == tenant_roles()
@@ -110,14 +117,18 @@ TENANTS = ("a", "ab", "b", "b#U", "https://idp.example/x", "*", "?", "${aws:Prin
 @pytest.mark.parametrize("role", ["Jobs", "Memory", "Mender", "Writer", "Eraser"])
 def test_a_role_reaches_one_tenant(role: str) -> None:
     """Whatever tenants are called: their ids in keys hold no wildcard of a policy, and no variable."""
-    rights = [one for one in statements(resources("true")[f"Tenant{role}Role"]) if "kms:Decrypt" not in one["Action"]]
+    rights = [
+        statement
+        for statement in statements(resources("true")[f"Tenant{role}Role"])
+        if "kms:Decrypt" not in statement["Action"]
+    ]
     ids = [Owner.of(name, "ada").tenant_id for name in TENANTS]
     for own in ids:
         for other in [*ids, "#turnlog", "X#1"]:
             key = other if "#" in other else f"T#{other}#U#ada#S#s"
-            for one in rights:
-                for action in one["Action"]:
-                    for pattern in one["Resource"]:
+            for right in rights:
+                for action in right["Action"]:
+                    for pattern in right["Resource"]:
                         name = pattern.replace("${aws:PrincipalTag/tenant}/*", f"{other}/ada/s/payload/1")
                         prefix = f"{other}/ada/s/" if role != "Jobs" else f"~exports/{other}/"
                         keys = (
@@ -149,19 +160,19 @@ def test_a_role_reaches_one_tenant(role: str) -> None:
 def test_a_tenants_role_names_actions_and_what_begins_with_the_tag() -> None:
     tag = "${aws:PrincipalTag/tenant}"
     places = {"Table", "Table/index/activity", "Bucket", f"Bucket/{tag}/*", f"Bucket/~exports/{tag}/*", "KmsKeyArn"}
-    found = resources("true")
+    result = resources("true")
     for role in set(tenant_roles().values()):
-        assert found[role]["Properties"]["MaxSessionDuration"] == 3600, "the most for a role that a role assumes"
-        for one in statements(found[role]):
-            assert set(one["Resource"]) <= places
-            assert not any("*" in action for action in one["Action"])
-            assert not {"dynamodb:Scan", "dynamodb:DeleteItem", "s3:*"} & set(one["Action"])
-            if "kms:Decrypt" not in one["Action"]:
-                assert one["Condition"]["Null"]["aws:PrincipalTag/tenant"] == "false"
+        assert result[role]["Properties"]["MaxSessionDuration"] == 3600, "the most for a role that a role assumes"
+        for statement in statements(result[role]):
+            assert set(statement["Resource"]) <= places
+            assert not any("*" in action for action in statement["Action"])
+            assert not {"dynamodb:Scan", "dynamodb:DeleteItem", "s3:*"} & set(statement["Action"])
+            if "kms:Decrypt" not in statement["Action"]:
+                assert statement["Condition"]["Null"]["aws:PrincipalTag/tenant"] == "false"
                 assert tag in str(
                     [
-                        one["Resource"],
-                        one["Condition"].get("ForAllValues:StringLike"),
-                        one["Condition"].get("StringLike"),
+                        statement["Resource"],
+                        statement["Condition"].get("ForAllValues:StringLike"),
+                        statement["Condition"].get("StringLike"),
                     ]
                 )

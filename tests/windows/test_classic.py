@@ -19,9 +19,9 @@ def turn(number: int, *, words: int = 1, calls: int = 0) -> list[dict[str, Any]]
     made: list[dict[str, Any]] = [{"role": "user", "content": f"question {number} " + "please " * words}]
     ids = [f"c{number}-{at}" for at in range(calls)]
     if calls:
-        listed = [{"id": one, "type": "function", "function": {"name": "f", "arguments": "{}"}} for one in ids]
+        listed = [{"id": item, "type": "function", "function": {"name": "f", "arguments": "{}"}} for item in ids]
         made.append({"role": "assistant", "content": None, "tool_calls": listed})
-        made += [{"role": "tool", "tool_call_id": one, "content": f"result {one}"} for one in ids]
+        made += [{"role": "tool", "tool_call_id": item, "content": f"result {item}"} for item in ids]
     return [*made, {"role": "assistant", "content": f"answer {number}"}]
 
 

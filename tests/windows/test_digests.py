@@ -86,9 +86,9 @@ def test_spaces_and_newlines_of_arguments_become_a_space() -> None:
 @pytest.mark.parametrize(("count", "earlier"), [(20, 0), (21, 1), (45, 25)])
 def test_the_newest_twenty_calls_have_a_line_and_the_number_of_the_others(count: int, earlier: int) -> None:
     results = [result(f"f{number}", "ok") for number in range(count)]
-    told = lines(said("user", "go"), calling("f", "{}", count=count), *results, DONE)
+    outcome = lines(said("user", "go"), calling("f", "{}", count=count), *results, DONE)
     newest = [f"2.{number} f {{}}" for number in range(earlier, count)]
-    assert told == ([f"({earlier} earlier calls)"] if earlier else []) + newest
+    assert outcome == ([f"({earlier} earlier calls)"] if earlier else []) + newest
 
 
 def test_a_loop_without_a_final_reply_says_so_behind_its_calls() -> None:

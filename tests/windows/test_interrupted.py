@@ -22,7 +22,7 @@ def test_such_a_loop_is_marked_or_dropped() -> None:
     assert str(marked.messages).count("(interrupted: no final reply)") == 2
     assert "not shown here" not in str(marked.messages)
     dropped = build_window(BROKEN, policy={"steps": [{**step, "interrupted": "drop"}]}, **options)
-    assert {loop: told for loop, told in levels(dropped).items() if told[0] == "out"} == {
+    assert {loop: level for loop, level in levels(dropped).items() if level[0] == "out"} == {
         1: ("out", "no_reply"),
         3: ("out", "no_reply"),
     }

@@ -103,8 +103,8 @@ def test_reasoning_without_what_it_belongs_to_is_never_sent() -> None:
     history = [user("one"), reasoning(1), user("two"), reply("yes"), reasoning(2)]
     answer = window("full", history)
     assert answer.messages == [history[0], history[2], history[3]]
-    told = {part.first: part.reason for part in answer.manifest.parts if part.level == "out"}
-    assert told == {2: "reasoning_alone", 5: "reasoning_alone"}
+    values = {part.first: part.reason for part in answer.manifest.parts if part.level == "out"}
+    assert values == {2: "reasoning_alone", 5: "reasoning_alone"}
 
 
 @pytest.mark.parametrize("format", ["anthropic", "bedrock_converse", "openai_responses", "openai_chat"])

@@ -292,8 +292,8 @@ def last_answer(app: Application, requests: Request | list[Request]) -> tuple[in
     handler = make_handler(ROUTES, app)
     handler(event("POST", "/v1/sessions", body={"session_id": "s", "if_exists": "return"}), None)
     answer: dict[str, Any] = {}
-    for one in requests if isinstance(requests, list) else [requests]:
-        answer = handler(event(**one), None)
+    for request in requests if isinstance(requests, list) else [requests]:
+        answer = handler(event(**request), None)
     body = json.loads(answer["body"] or "{}")
     return answer["statusCode"], body.get("code", "")
 
@@ -306,8 +306,8 @@ def shown(limit: int, unit: str) -> str:
 @pytest.mark.parametrize("what", CASES)
 def test_a_limit_is_taken_and_one_more_is_refused(app: Application, what: str) -> None:
     limit, unit, request = CASES[what]
-    told, status, code = ROWS[what]
-    assert told == shown(limit, unit)
+    result, status, code = ROWS[what]
+    assert result == shown(limit, unit)
     if what not in LONG or is_full():
         within, error = last_answer(app, request(limit))
         assert within < 300 or error != code
@@ -339,10 +339,13 @@ def test_every_largest_number_of_a_contract_is_on_the_page() -> None:
     """A new ``MAX_`` of a contract has a row, or is no limit that a caller meets."""
     tried = {messages.MAX_APPEND_BYTES, *(limit for limit, _, _ in CASES.values())}
     contracts = (documents, exports, lint, messages, sessions, snapshots, summaries)
-    found = {
-        f"{one.__name__}.{name}": value for one in contracts for name, value in vars(one).items() if name[:4] == "MAX_"
+    values = {
+        f"{contract.__name__}.{name}": value
+        for contract in contracts
+        for name, value in vars(contract).items()
+        if name[:4] == "MAX_"
     }
     inside = {"MAX_DATA_CHARS", "MAX_TOKENS", "MAX_PROBLEMS"}
     assert {
-        name for name, value in found.items() if value not in tried and name.rpartition(".")[2] not in inside
+        name for name, value in values.items() if value not in tried and name.rpartition(".")[2] not in inside
     } == set()

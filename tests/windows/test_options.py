@@ -54,9 +54,9 @@ def test_each_option_of_classic_has_its_place() -> None:
 
 
 def test_each_option_of_run_loops_has_its_place_and_milliseconds_become_seconds_rounded_up() -> None:
-    found = Policy.from_options({"max_run_loops": 4, "max_message_length": 90, "max_time_range": 1_001})
-    assert found.steps == (Summary(), Loops(max=4, max_message_chars=90, max_age_seconds=2))
-    assert found.compress is not None and found.compress.any[0] == Clause(loops_over=4)
+    result = Policy.from_options({"max_run_loops": 4, "max_message_length": 90, "max_time_range": 1_001})
+    assert result.steps == (Summary(), Loops(max=4, max_message_chars=90, max_age_seconds=2))
+    assert result.compress is not None and result.compress.any[0] == Clause(loops_over=4)
 
 
 def test_camel_case_is_the_same() -> None:

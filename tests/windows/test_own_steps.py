@@ -278,17 +278,17 @@ def test_what_an_earlier_step_has_taken_comes_back_by_a_pin_only(name: str) -> N
 
 def test_it_may_pin_and_take_messages_and_loops_out() -> None:
     def changed(view: WindowDraft) -> WindowDraft:
-        one, two = view.past
-        one = out(replace(one, units=(pinned(one.units[0]), *one.units[1:])), "old")
+        result, two = view.past
+        result = out(replace(result, units=(pinned(result.units[0]), *result.units[1:])), "old")
         two = replace(two, units=(unit_out(two.units[0], "dull"), *two.units[1:]))
         task = replace(view.loops[-1], units=tuple(pinned(unit) for unit in view.loops[-1].units))
-        return replace(view, loops=(one, two, task))
+        return replace(view, loops=(result, two, task))
 
     CHANGE[:] = [changed]
     with registered(Rogue):
         window = build_window(TURNS[:9], policy={"steps": [{"step": "rogue"}]})
-    told = {(part.first, part.level, part.reason) for part in window.manifest.parts if part.kind == "message"}
-    assert {(1, "whole", "pinned"), (5, "out", "dull")} <= told
+    values = {(part.first, part.level, part.reason) for part in window.manifest.parts if part.kind == "message"}
+    assert {(1, "whole", "pinned"), (5, "out", "dull")} <= values
     assert levels(window)[1] == ("out", "old")
     assert window.messages[0]["content"] == "[4 earlier messages of this conversation not shown here]"
 

@@ -123,8 +123,8 @@ def test_it_holds_before_and_behind_every_other_step(step: dict[str, Any]) -> No
 
 def test_a_pin_in_a_loop_that_is_not_whole_is_told_by_its_reason() -> None:
     window = built({"step": "loops"}, {"step": "pin", "positions": [2]})
-    told = {part.first: part.reason for part in window.manifest.parts if part.kind == "message" and part.loop == 1}
-    assert told == {2: "pinned", 3: "pinned"}
+    values = {part.first: part.reason for part in window.manifest.parts if part.kind == "message" and part.loop == 1}
+    assert values == {2: "pinned", 3: "pinned"}
 
 
 def test_a_result_that_was_shortened_is_whole_again() -> None:

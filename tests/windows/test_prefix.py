@@ -49,9 +49,9 @@ def test_so_does_the_line_of_a_format_that_begins_with_the_user() -> None:
 
 def test_what_was_sent_is_still_there() -> None:
     messages = [said("user"), calling("a"), result("a", "a long result " * 50), said("assistant"), said("user")]
-    found = grown(*messages, system="Be brief.")
+    outcome = grown(*messages, system="Be brief.")
     sent = build_window(messages[:3], system="Be brief.")
-    assert found == Prefix(sent.tokens - 3, None, None)
+    assert outcome == Prefix(sent.tokens - 3, None, None)
 
 
 def test_the_answer_of_the_api_has_it() -> None:
@@ -61,14 +61,14 @@ def test_the_answer_of_the_api_has_it() -> None:
 
 def test_a_call_that_waited_is_sent_before_what_was_sent_then() -> None:
     messages = [said("user"), calling("a"), said("system", "note"), said("assistant"), result("a")]
-    found = grown(*messages)
-    assert (found.broke_at, found.reason) == (2, "late_result")
+    outcome = grown(*messages)
+    assert (outcome.broke_at, outcome.reason) == (2, "late_result")
 
 
 def test_or_with_a_neutral_result() -> None:
     messages = [said("user"), calling("a"), said("system", "note"), said("assistant")]
-    found = grown(*messages)
-    assert (found.broke_at, found.reason) == (2, "late_result")
+    outcome = grown(*messages)
+    assert (outcome.broke_at, outcome.reason) == (2, "late_result")
 
 
 def test_a_users_own_call_that_waited() -> None:
@@ -79,9 +79,9 @@ def test_a_users_own_call_that_waited() -> None:
 
 def test_a_late_result_takes_the_place_of_the_neutral_text() -> None:
     messages = [said("user"), calling("a"), said("user", "well?"), said("assistant"), result("a")]
-    found = grown(*messages)
-    assert (found.broke_at, found.reason) == (2, "late_result")
-    assert 0 < found.stable_tokens < 20, "the call itself is as it was"
+    outcome = grown(*messages)
+    assert (outcome.broke_at, outcome.reason) == (2, "late_result")
+    assert 0 < outcome.stable_tokens < 20, "the call itself is as it was"
 
 
 def test_a_second_result_too() -> None:
@@ -98,13 +98,13 @@ def test_a_crossing_of_the_high_mark() -> None:
 
 def test_a_loop_that_has_ended_becomes_a_digest() -> None:
     messages = [*loops(3, words=200), said("user")]
-    found = grown(*messages, policy="run_loops")
-    assert (found.broke_at, found.reason) == ("base", "past_loop")
+    outcome = grown(*messages, policy="run_loops")
+    assert (outcome.broke_at, outcome.reason) == ("base", "past_loop")
 
 
 def test_a_loop_that_is_too_old() -> None:
-    found = built_with(*loops(2), said("user"), step={"step": "loops", "max_age_seconds": 2})
-    assert (found.broke_at, found.reason) == ("base", "past_loop")
+    outcome = built_with(*loops(2), said("user"), step={"step": "loops", "max_age_seconds": 2})
+    assert (outcome.broke_at, outcome.reason) == ("base", "past_loop")
 
 
 def built_with(*messages: Body, step: Any) -> Prefix:
@@ -115,26 +115,26 @@ def built_with(*messages: Body, step: Any) -> Prefix:
 
 @pytest.mark.parametrize("policy", ["turns(1)", "messages(2)", "tokens(50)"])
 def test_a_loop_that_gives_way_to_newer_ones(policy: str) -> None:
-    found = grown(*loops(4, words=3), said("user"), policy=policy)
-    assert found.reason == "past_loop"
+    outcome = grown(*loops(4, words=3), said("user"), policy=policy)
+    assert outcome.reason == "past_loop"
 
 
 def test_one_loop_more_than_a_step_takes() -> None:
-    found = built_with(*loops(4), said("user"), step={"step": "loops", "max": 3, "whole": 9})
-    assert (found.broke_at, found.reason) == ("base", "past_loop")
+    outcome = built_with(*loops(4), said("user"), step={"step": "loops", "max": 3, "whole": 9})
+    assert (outcome.broke_at, outcome.reason) == ("base", "past_loop")
 
 
 def test_what_is_made_to_fit_is_no_more_what_it_was() -> None:
     messages = [*loops(5), said("user", "x" * 400)]
     fits = build_window(messages[:9], policy="full").tokens + 20
-    found = grown(*messages, policy="full", budget=fits)
-    assert (found.broke_at, found.reason) == ("base", "crossing")
+    outcome = grown(*messages, policy="full", budget=fits)
+    assert (outcome.broke_at, outcome.reason) == ("base", "crossing")
 
 
 def test_more_of_a_message_is_no_break() -> None:
     """Converse joins neighbours of one role: what was sent is still there, block by block."""
-    found = grown(said("user", "first"), calling("a"), said("system", "note"), format="bedrock_converse")
-    assert found == Prefix(COUNTER.count("first") + 4, None, None)
+    outcome = grown(said("user", "first"), calling("a"), said("system", "note"), format="bedrock_converse")
+    assert outcome == Prefix(COUNTER.count("first") + 4, None, None)
 
 
 # ---------------------------------------------------------------- a fault would be seen

@@ -31,10 +31,10 @@ def stubs(found: Window) -> list[int | None]:
 
 
 def test_the_newest_results_stay_whole() -> None:
-    found = built(4)
-    assert stubs(found) == [3, 7]
-    assert {part.reason for part in found.manifest.parts if part.level == "stub"} == {"stub_tool_results"}
-    assert texts(found).count(LONG.strip()) == 2
+    result = built(4)
+    assert stubs(result) == [3, 7]
+    assert {part.reason for part in result.manifest.parts if part.level == "stub"} == {"stub_tool_results"}
+    assert texts(result).count(LONG.strip()) == 2
 
 
 def test_short_results_stay_whole() -> None:

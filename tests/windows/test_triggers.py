@@ -101,7 +101,7 @@ def test_what_is_no_trigger_is_refused_at_its_place(compress: Any, place: str, m
     with pytest.raises(InvalidInputError) as caught:
         policy_of({"steps": [{"step": "summary"}], "compress": compress})
     assert caught.value.error_code == "invalid_policy"
-    assert [(one.pointer, message in one.message) for one in caught.value.problems] == [
+    assert [(problem.pointer, message in problem.message) for problem in caught.value.problems] == [
         ("/policy/compress" + place, True)
     ]
 
@@ -109,7 +109,7 @@ def test_what_is_no_trigger_is_refused_at_its_place(compress: Any, place: str, m
 def test_a_trigger_whose_summaries_no_step_would_show_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="compress needs the step summary") as caught:
         policy_of({"steps": [{"step": "turns"}], "compress": {"any": [{"messages_over": 1}]}})
-    assert [one.pointer for one in caught.value.problems] == ["/policy/compress"]
+    assert [problem.pointer for problem in caught.value.problems] == ["/policy/compress"]
 
 
 LIMITS = [

@@ -20,7 +20,7 @@ from turnlog.windows.text import NOTHING_SAID, SETTLEMENT
 
 
 def calling(*ids: str, content: str | None = None, role: str = "assistant") -> Body:
-    calls = [{"id": given, "type": "function", "function": {"name": "f", "arguments": "{}"}} for given in ids]
+    calls = [{"id": value, "type": "function", "function": {"name": "f", "arguments": "{}"}} for value in ids]
     return {"role": role, "content": content, "tool_calls": calls}
 
 
@@ -115,9 +115,9 @@ def test_orphans_unknown_roles_and_interrupted_streams_are_never_sent_and_told()
     assert answer.messages == [said("user")]
     assert (told(answer)[1], told(answer)[2]) == (("out", "orphan_result"), ("out", "unknown_role"))
     held = stored([Given(said("user")), Given(said("assistant"), interrupted=True)])
-    found = window(held, Asked("full"))
-    assert found.messages == [said("user")]
-    assert [(part.first, part.reason) for part in found.manifest.parts if part.level == "out"] == [(2, "interrupted")]
+    outcome = window(held, Asked("full"))
+    assert outcome.messages == [said("user")]
+    assert [(part.first, part.reason) for part in outcome.manifest.parts if part.level == "out"] == [(2, "interrupted")]
 
 
 def test_ids_that_are_empty_too_long_or_used_before_are_made_of_the_ref() -> None:
@@ -167,7 +167,7 @@ def test_a_budget_that_is_too_small_for_an_empty_list_names_what_is_needed(budge
 def test_what_a_user_says_beside_calls_that_wait_is_the_task_and_stays() -> None:
     answer = full(calling("a", content="Do this.", role="user"))
     assert answer.messages == [said("user", "Do this.")]
-    assert [one.ref for one in answer.open_calls] == ["1.0"]
+    assert [open_call.ref for open_call in answer.open_calls] == ["1.0"]
 
 
 def test_text_beside_results_is_a_message_of_its_own_in_its_own_loop() -> None:
@@ -288,17 +288,17 @@ def test_a_pinned_message_is_in_whatever_the_policy_and_its_pair_with_it() -> No
         Given(said("user", "now")),
     ]
     for policy in ("turns(0)", "run_loops", "messages(0)", "tokens(0)"):
-        found = window(stored(history), Asked(policy))
-        assert [calling("a"), result("a")] == [m for m in found.messages if m["role"] == "tool" or "tool_calls" in m]
-        pinned = [part for part in found.manifest.parts if part.kind == "message" and part.first in (2, 3)]
+        outcome = window(stored(history), Asked(policy))
+        assert [calling("a"), result("a")] == [m for m in outcome.messages if m["role"] == "tool" or "tool_calls" in m]
+        pinned = [part for part in outcome.manifest.parts if part.kind == "message" and part.first in (2, 3)]
         assert [part.level for part in pinned] == ["whole", "whole"]
 
 
 def test_a_past_loop_of_which_all_is_pinned_leaves_nothing_to_declare() -> None:
     history = [Given(said("user"), pin=True), Given(said("assistant"), pin=True), Given(said("user", "now"))]
-    found = window(stored(history), Asked("turns(0)"))
-    assert found.messages == [given.body for given in history]
-    assert not any(part.kind == "omission_notice" for part in found.manifest.parts)
+    outcome = window(stored(history), Asked("turns(0)"))
+    assert outcome.messages == [value.body for value in history]
+    assert not any(part.kind == "omission_notice" for part in outcome.manifest.parts)
 
 
 def test_the_current_loop_is_the_newest_even_when_nothing_of_it_can_be_sent() -> None:

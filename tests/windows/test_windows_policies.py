@@ -190,12 +190,12 @@ def test_default_is_whole_up_to_the_high_mark_then_digests_then_out() -> None:
     messages.append({"role": "user", "content": "and now?"})
     total = build_window(messages, policy="full").tokens
     assert counted(build_window(messages, budget=total * 2))["whole"] == 21
-    found = build_window(messages, budget=total // 2)
-    order = [level for level, _ in levels(found).values()]
+    result = build_window(messages, budget=total // 2)
+    order = [level for level, _ in levels(result).values()]
     assert order == sorted(order, key=["out", "digest", "whole"].index)
     assert {"digest", "whole"} <= set(order)
-    assert found.tokens <= total // 2
-    assert {reason for level, reason in levels(found).values() if level == "digest"} == {"high_mark"}
+    assert result.tokens <= total // 2
+    assert {reason for level, reason in levels(result).values() if level == "digest"} == {"high_mark"}
 
 
 def test_errors_of_a_body_list_what_is_known() -> None:
@@ -220,8 +220,8 @@ def test_a_stored_policy_may_name_a_step_as_earlier_versions_did() -> None:
 
 def test_the_schema_describes_every_step_by_its_name() -> None:
     described = Policy.model_json_schema()["properties"]["steps"]["items"]["oneOf"]
-    assert [one["properties"]["step"]["const"] for one in described] == list(known_steps())
-    assert all(one["required"] == ["step"] for one in described)
+    assert [item["properties"]["step"]["const"] for item in described] == list(known_steps())
+    assert all(item["required"] == ["step"] for item in described)
 
 
 # ---------------------------------------------------------------- budgets

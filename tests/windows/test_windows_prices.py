@@ -28,7 +28,7 @@ def calls(names: list[str], arguments: str = "{}") -> Given:
 
 
 def results(*given: Any, is_error: bool = False) -> Given:
-    listed = [{"tool_call_id": f"a{at}", "result": one, "is_error": is_error} for at, one in enumerate(given)]
+    listed = [{"tool_call_id": f"a{at}", "result": item, "is_error": is_error} for at, item in enumerate(given)]
     return turnlog({"role": "tool", "tool_results": listed})
 
 
@@ -90,8 +90,8 @@ def test_a_window_counted_afresh_takes_no_more_than_it_says(name: str, format: F
     held = stored([*around[:1], *HISTORIES[name], *around[1:]])
     for policy in ("full", "run_loops"):
         wanted = Asked(policy, AMPLE, format)
-        for found in (window(held, wanted), window_by_cards(held, wanted)):
-            assert recounted(found, wanted) <= found.tokens
+        for value in (window(held, wanted), window_by_cards(held, wanted)):
+            assert recounted(value, wanted) <= value.tokens
 
 
 def test_what_is_sent_as_given_costs_what_was_counted() -> None:

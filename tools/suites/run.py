@@ -253,8 +253,8 @@ def sources_of(suite: Suite) -> Path:
         (archive,) = folder.glob("*.tar.gz")
         with tarfile.open(archive) as file:
             file.extractall(folder, filter="data")
-    (found,) = (one for one in folder.iterdir() if one.is_dir())
-    return found
+    (result,) = (path for path in folder.iterdir() if path.is_dir())
+    return result
 
 
 def run(suite: Suite, sources: Path, *, own: bool, only: Collection[str] = ()) -> list[Ran]:
@@ -285,25 +285,25 @@ def run(suite: Suite, sources: Path, *, own: bool, only: Collection[str] = ()) -
     command += ["-p", "no:cacheprovider", "-p", "no:inline_snapshot", "--continue-on-collection-errors"]
     command += ["-o", "junit_family=xunit1", "--junitxml", str(report), *files]
     report.unlink(missing_ok=True)
-    told = FOLDER / f"{report.stem}.log"
-    with told.open("w") as log:
+    result = FOLDER / f"{report.stem}.log"
+    with result.open("w") as log:
         subprocess.run(command, cwd=sources, env=environment, stdout=log, stderr=log, check=False, timeout=_SECONDS)  # noqa: S603
     if not report.exists():
-        sys.exit(f"the suite of {suite.label} did not begin; {told} ends with:\n{told.read_text()[-2_000:]}")
+        sys.exit(f"the suite of {suite.label} did not begin; {result} ends with:\n{result.read_text()[-2_000:]}")
     return list(_read(report))
 
 
 def _read(report: Path) -> Sequence[Ran]:
-    found = list[Ran]()
+    result = list[Ran]()
     for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - written by pytest just now
-        made = [one.get("value") for one in case.iter("property") if one.get("name") == MADE]
+        made = [item.get("value") for item in case.iter("property") if item.get("name") == MADE]
         if not made or made[0] == "0" or case.find("skipped") is not None:
             continue
         failure = case.find("failure") if case.find("failure") is not None else case.find("error")
         file = (case.get("file") or case.get("classname") or "").removeprefix("tests/")
         text = "" if failure is None else f"{failure.get('message') or ''}\n{failure.text or ''}"
-        found.append(Ran(f"{file}::{case.get('name')}", failure is not None, text))
-    return found
+        result.append(Ran(f"{file}::{case.get('name')}", failure is not None, text))
+    return result
 
 
 def explained(suite: Suite, ran: Ran) -> str | None:
@@ -316,32 +316,32 @@ def explained(suite: Suite, ran: Ran) -> str | None:
 
 def unexplained_of(suite: Suite, ours: Sequence[Ran], own: Sequence[Ran]) -> set[str]:
     """Return the names of failures that neither happen with the framework's own store nor are explained."""
-    of_theirs = {one.name for one in own if one.failed}
-    return {one.name for one in ours if one.failed and one.name not in of_theirs and explained(suite, one) is None}
+    of_theirs = {item.name for item in own if item.failed}
+    return {our.name for our in ours if our.failed and our.name not in of_theirs and explained(suite, our) is None}
 
 
 def settled(ours: Sequence[Ran], again: Sequence[Ran], names: Collection[str]) -> list[Ran]:
     """Return what ran, with the second result of each test of ``names``: alone it may pass where a busy machine failed it."""
-    second = {one.name: one for one in again if one.name in names}
-    return [second.get(one.name, one) for one in ours]
+    second = {item.name: item for item in again if item.name in names}
+    return [second.get(our.name, our) for our in ours]
 
 
 def section(suite: Suite, ours: Sequence[Ran], own: Sequence[Ran]) -> tuple[str, list[str], int]:
     """A row of the table, the lines of what failed, and how many failures nothing explains."""
-    of_theirs = {one.name for one in own if one.failed}
-    failed = [one for one in ours if one.failed]
-    also = [one for one in failed if one.name in of_theirs]
-    rest = [(one, explained(suite, one)) for one in failed if one.name not in of_theirs]
-    unexplained = [one for one, found in rest if found is None]
+    of_theirs = {item.name for item in own if item.failed}
+    failed = [our for our in ours if our.failed]
+    also = [item for item in failed if item.name in of_theirs]
+    rest = [(item, explained(suite, item)) for item in failed if item.name not in of_theirs]
+    unexplained = [item for item, match in rest if match is None]
     passed = len(ours) - len(failed)
     counted = [len(ours), passed, len(also), len(rest) - len(unexplained), len(unexplained)]
     cells = " | ".join(f"{count:,}" for count in counted)
     row = f"| {suite.label} {version(suite.package)} | {suite.store} | {cells} |"
-    why = [(one.name, "(it fails with the framework's own store too)") for one in also]
-    why += [(one.name, found or "**not explained**") for one, found in rest]
+    why = [(item.name, "(it fails with the framework's own store too)") for item in also]
+    why += [(item.name, match or "**not explained**") for item, match in rest]
     lines = list[str]()
     for reason in sorted({reason for _, reason in why}):
-        names = [name for name, found in why if found == reason]
+        names = [name for name, match in why if match == reason]
         kinds = sorted({name.partition("[")[0] for name in names})
         lines += [
             f"- {reason}: {len(names)}",

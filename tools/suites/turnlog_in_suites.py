@@ -93,9 +93,9 @@ def _langgraph_store() -> None:
         def __init__(self, *, index: Any = None, ttl: Any = None) -> None:
             super().__init__(_in_memory(), index=index, ttl=ttl)
 
-    found: Any = InMemoryStore if _OWN else Store
-    found.__init__ = _counted(found.__init__)
-    _replace("langgraph.store.memory", "InMemoryStore", found)
+    result: Any = InMemoryStore if _OWN else Store
+    result.__init__ = _counted(result.__init__)
+    _replace("langgraph.store.memory", "InMemoryStore", result)
 
 
 def _opened_by_address(plain: Any, asynchronous: Any, ours: Callable[..., Any]) -> None:
@@ -156,10 +156,10 @@ def _strands() -> None:
     ):
         importlib.import_module(module)
     for module, name, ours in replaced:
-        found = ours if not _OWN else getattr(importlib.import_module(module), name)
-        found.__init__ = _counted(found.__init__)
-        found.__name__ = name  # the SDK keeps it in what it stores
-        _replace(module, name, found)
+        result = ours if not _OWN else getattr(importlib.import_module(module), name)
+        result.__init__ = _counted(result.__init__)
+        result.__name__ = name  # the SDK keeps it in what it stores
+        _replace(module, name, result)
 
 
 def _openai_agents() -> None:
@@ -197,9 +197,9 @@ def _openai_agents() -> None:
         ("agents.memory", SQLiteSession, InTurnlog),
         ("agents.extensions.memory.advanced_sqlite_session", AdvancedSQLiteSession, Advanced),
     ):
-        found: Any = theirs if _OWN else ours
-        found.__init__ = _counted(found.__init__)
-        _replace(module, theirs.__name__, found)
+        result: Any = theirs if _OWN else ours
+        result.__init__ = _counted(result.__init__)
+        _replace(module, theirs.__name__, result)
 
 
 _SUITES = {

@@ -21,7 +21,7 @@ def main(folder: Path, names: list[str]) -> None:
         kind = agent_of(name)
         if kind is None:
             continue
-        url, told = f"sqlite:///{folder}/{name}.db", folder / f"{name}.json"
+        url, result = f"sqlite:///{folder}/{name}.db", folder / f"{name}.json"
         pid = os.fork()
         if not pid:
             run_killed(kind, url, lambda: os.kill(os.getpid(), signal.SIGKILL))
@@ -29,7 +29,7 @@ def main(folder: Path, names: list[str]) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
         pid = os.fork()
         if not pid:
-            told.write_text(json.dumps(dataclasses.asdict(run_continued(kind, url))))
+            result.write_text(json.dumps(dataclasses.asdict(run_continued(kind, url))))
             sys.exit()
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, name
 

@@ -73,7 +73,7 @@ class LangChainAgent:
     def texts(self) -> list[str]:
         if not self._log.sessions.exists(self._id):
             return []
-        bodies = [one.body for one in self.session().messages(in_view=True) if one.body["role"] != "tool"]
+        bodies = [message.body for message in self.session().messages(in_view=True) if message.body["role"] != "tool"]
         return [body["content"] for body in bodies if body["content"]]
 
     def delete(self) -> None:

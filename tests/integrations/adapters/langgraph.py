@@ -20,7 +20,7 @@ class LangGraphAgent(LangChainAgent):
     def texts(self) -> list[str]:
         """Return the texts of the graph's own state."""
         state = self._agent.get_state({"configurable": {"thread_id": self._id}})
-        return [one.text for one in state.values.get("messages", ()) if one.type != "tool" and one.text]
+        return [message.text for message in state.values.get("messages", ()) if message.type != "tool" and message.text]
 
     def delete(self) -> None:
         TurnlogSaver(self._log).delete_thread(self._id)

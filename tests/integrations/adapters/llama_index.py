@@ -37,7 +37,8 @@ class Scripted(FunctionCallingLLM):
         reply = self.script.reply([_said(message) for message in chat_history])
         blocks: list[Any] = [TextBlock(text=reply.text)] if reply.text else []
         blocks += [
-            ToolCallBlock(tool_call_id=one.id, tool_name="price", tool_kwargs={"sku": one.sku}) for one in reply.calls
+            ToolCallBlock(tool_call_id=call.id, tool_name="price", tool_kwargs={"sku": call.sku})
+            for call in reply.calls
         ]
         return ChatResponse(message=ChatMessage(blocks, role=MessageRole.ASSISTANT))
 
@@ -86,7 +87,7 @@ class LlamaAgent:
 
     def texts(self) -> list[str]:
         said = [_said(message) for message in self._memory.get_all()]
-        return [one.text for one in said if one.text]
+        return [item.text for item in said if item.text]
 
     def delete(self) -> None:
         self._memory.reset()

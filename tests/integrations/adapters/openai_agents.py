@@ -77,9 +77,9 @@ class OpenAIAgent:
         self._agent = Agent(name="seller", model=Scripted(model), tools=[price])
 
     def ask(self, question: str | None) -> str:
-        given: Any = question if question is not None else []
+        outcome: Any = question if question is not None else []
         config = RunConfig(tracing_disabled=True)
-        result = asyncio.run(Runner.run(self._agent, given, session=self._session, run_config=config))
+        result = asyncio.run(Runner.run(self._agent, outcome, session=self._session, run_config=config))
         return str(result.final_output)
 
     def session(self) -> Session:

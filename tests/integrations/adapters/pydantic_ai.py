@@ -82,7 +82,7 @@ class PydanticAgent:
     def texts(self) -> list[str]:
         conversation = asyncio.run(self._store.load(self._id))
         said = [_said(message) for message in conversation.messages] if conversation is not None else []
-        return [one.text for one in said if one.text]
+        return [item.text for item in said if item.text]
 
     def delete(self) -> None:
         async def delete() -> None:

@@ -84,7 +84,7 @@ class StrandsAgent:
         if not self._log.sessions.exists(self._id):
             return []
         said = [_said(message.body) for message in self.session().messages(in_view=True)]
-        return [one.text for one in said if one.text]
+        return [item.text for item in said if item.text]
 
     def delete(self) -> None:
         TurnlogRepository(self._log).delete_session(self._id)

@@ -55,7 +55,9 @@ def test_a_transcript_is_a_session_with_windows_and_search(harness: Harness) -> 
         await store.append(KEY, ENTRIES[2:])
         loaded = await TurnlogSessionStore(harness.log()).load(KEY)
         assert loaded == ENTRIES, "entries that the transcript has are not appended again"
-        assert [one["session_id"] for one in await store.list_sessions(KEY["project_key"])] == [KEY["session_id"]]
+        assert [list_session["session_id"] for list_session in await store.list_sessions(KEY["project_key"])] == [
+            KEY["session_id"]
+        ]
 
     asyncio.run(run())
     log = harness.log()
@@ -74,7 +76,7 @@ def test_two_processes_append_each_entry_once(harness: Harness) -> None:
             *(store.append(KEY, entries[start : start + 40]) for store, start in zip(stores, (0, 20), strict=True))
         )
         loaded = await stores[0].load(KEY)
-        assert sorted(one["uuid"] for one in loaded) == sorted(one["uuid"] for one in entries)
+        assert sorted(item["uuid"] for item in loaded) == sorted(entry["uuid"] for entry in entries)
 
     asyncio.run(run())
 

@@ -45,9 +45,9 @@ async def told(service: Any) -> list[Any]:
         answers += [[event.id for event in read.events], read.state, read.last_update_time]
     for user in ("ada", "bob", None):
         listed = await service.list_sessions(app_name="desk", user_id=user)
-        answers.append([(one.id, one.user_id, one.state, one.events) for one in listed.sessions])
+        answers.append([(session.id, session.user_id, session.state, session.events) for session in listed.sessions])
     await service.delete_session(**APP, session_id="one")
-    answers.append([one.id for one in (await service.list_sessions(app_name="desk")).sessions])
+    answers.append([session.id for session in (await service.list_sessions(app_name="desk")).sessions])
     return [*answers, await service.get_session(**APP, session_id="one"), await service.get_user_state(**APP)]
 
 

@@ -63,7 +63,12 @@ async def told(store: Any) -> list[Any]:
     for name, limits in itertools.product(("desk", "a / fork", "none"), ({}, {"limit": 2}, {"scope": "bob"})):
         answers.append(shown(await store.load(name, **limits)))
     for limits in ({}, {"scope": "ada"}, {"scope": "bob"}, {"limit": 1}):
-        answers.append([(one.conversation_id, one.scope) for one in await store.list_conversations(**limits)])
+        answers.append(
+            [
+                (list_conversation.conversation_id, list_conversation.scope)
+                for list_conversation in await store.list_conversations(**limits)
+            ]
+        )
     (left,) = (await store.read_record("desk")).branches
     answers.append([len(await store.read_history(left)), (await store.read_entry(left)).message.parts[0].content])
     await store.delete("desk")

@@ -76,11 +76,11 @@ def locomo(loader: Any, folder: Path, *, every: int = 1) -> dict[str, list[float
                 results = [
                     result for result in log.search(question["question"], limit=50).results if result.where == "message"
                 ]
-                result = [(result.session_id, result.position) for result in results][:10]
-                shares["@5"].append(len(evidence & set(result[:5])) / len(evidence))
-                shares["@10"].append(len(evidence & set(result)) / len(evidence))
+                outcome = [(result.session_id, result.position) for result in results][:10]
+                shares["@5"].append(len(evidence & set(outcome[:5])) / len(evidence))
+                shares["@10"].append(len(evidence & set(outcome)) / len(evidence))
                 days = {day for day, _ in evidence}
-                shares["sessions @10"].append(len(days & {day for day, _ in result}) / len(days))
+                shares["sessions @10"].append(len(days & {day for day, _ in outcome}) / len(days))
     return shares
 
 

@@ -176,9 +176,9 @@ def _recall(screen: Console, session: Session) -> bool:
         for line in session.execute_tool(name, arguments).text.split("\n"):
             screen.print(Text(f"    {one_line(line, _SHOWN)}"))
     screen.print()
-    result = session.recall(ref, max_tokens=100_000) if ref is not None else None
+    outcome = session.recall(ref, max_tokens=100_000) if ref is not None else None
     stored = {message.position: message.body for message in session.messages()}
-    if result is None or result.position is None or stored[result.position]["content"] != result.content:
+    if outcome is None or outcome.position is None or stored[outcome.position]["content"] != outcome.content:
         screen.print("what is recalled is not what was stored", style="bold red")
         return False
     return True

@@ -87,8 +87,8 @@ def page(began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, s
         rest = reasons.total() - sum(common.values())
         lines += [f"| {len(reasons) - len(common)} other reasons | {rest:,} |"]
     slowest = Counter[str]()
-    for test in tests:
-        slowest[test.function] += test.seconds
+    for entry in tests:
+        slowest[entry.function] += entry.seconds
     lines += ["", "## Longest", "", "| test, with all its parameters | minutes |", "|---|---:|"]
     lines += [f"| `{_short(name)}` | {seconds / 60:,.1f} |" for name, seconds in slowest.most_common(_SLOWEST)]
     return "\n".join([*lines, ""])
@@ -110,12 +110,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("page", type=Path)
     parser.add_argument("--commit", help="the commit that was tested; HEAD without it")
     parser.add_argument("--again", type=Path, help="what had failed, run again at HEAD")
-    result = parser.parse_args(arguments)
-    began, tests = read(result.junit)
-    again = {item.name: item.outcome for item in read(result.again)[1]} if result.again else {}
-    outcome = page(began, tests, commit=result.commit or commit_id(), again=again, now=commit_id())
-    result.page.write_text(outcome, encoding="utf-8")
-    print(f"{len(tests):,} tests: {result.page}")
+    outcome = parser.parse_args(arguments)
+    began, tests = read(outcome.junit)
+    again = {item.name: item.outcome for item in read(outcome.again)[1]} if outcome.again else {}
+    result = page(began, tests, commit=outcome.commit or commit_id(), again=again, now=commit_id())
+    outcome.page.write_text(result, encoding="utf-8")
+    print(f"{len(tests):,} tests: {outcome.page}")
     return 0
 
 

@@ -105,25 +105,25 @@ def test_recall_is_executed_by_the_session(data: Path) -> None:
 
 
 def test_a_call_of_a_tool_waits_and_is_decided_in_another_process(tools: str) -> None:
-    result = ["s", "--tools", f"{tools}:price"]
-    waits = chat(*result, "--model", script([call(1, "price", {"sku": "A-7"})]), said="Price?\n")
+    outcome = ["s", "--tools", f"{tools}:price"]
+    waits = chat(*outcome, "--model", script([call(1, "price", {"sku": "A-7"})]), said="Price?\n")
     assert waits.exit_code == 1 and '? price({"sku":"A-7"})' in waits.stdout and "waits_for_decision" in waits.stderr
     assert asked() == []
-    refused = chat(*result, "--model", script("never"), said="Something else\n")
+    refused = chat(*outcome, "--model", script("never"), said="Something else\n")
     assert refused.exit_code == 1 and "waits_for_decision" in refused.stderr, "no message goes past it"
-    (value,) = answers(*result, "--model", script("It is 12.50."), said="/approve\n")
-    assert (value["status"], value["text"], value["iterations"]) == ("final", "It is 12.50.", 2)
+    (result,) = answers(*outcome, "--model", script("It is 12.50."), said="/approve\n")
+    assert (result["status"], result["text"], result["iterations"]) == ("final", "It is 12.50.", 2)
     assert asked() == ["A-7"]
 
 
 @pytest.mark.parametrize("line", ["/go", "/approve", "And then?"])
 def test_what_was_decided_elsewhere_is_gone_on_with_first(tools: str, line: str) -> None:
-    result = ["s", "--tools", f"{tools}:price"]
-    chat(*result, "--model", script([call(1, "price", {"sku": "A-7"})]), said="Price?\n")
+    outcome = ["s", "--tools", f"{tools}:price"]
+    chat(*outcome, "--model", script([call(1, "price", {"sku": "A-7"})]), said="Price?\n")
     with Turnlog.open(location_url(Path(".turnlog"))) as log:
         log.sessions.get("s").decide_pending("approve")
-    outcome = answers(*result, "--model", script("It is 12.50.", "Nothing."), said=f"{line}\n")
-    assert [item["text"] for item in outcome] == ["It is 12.50.", "Nothing."][: 1 + (line == "And then?")]
+    result = answers(*outcome, "--model", script("It is 12.50.", "Nothing."), said=f"{line}\n")
+    assert [item["text"] for item in result] == ["It is 12.50.", "Nothing."][: 1 + (line == "And then?")]
     assert asked() == ["A-7"]
 
 

@@ -207,8 +207,8 @@ def test_search_over_many_sessions_has_the_words_of_all_of_them(tmp_path: Path) 
         for at in range(20):
             text = "the umbrella is blue" if at == 0 else "nothing to tell"
             log.sessions.create(f"s{at}").append({"role": "user", "content": text})
-    result = as_json("search", "--all", "umbrella", "--data", tmp_path / "data")
-    assert [result["session_id"] for result in result["results"]] == ["s0"]
+    outcome = as_json("search", "--all", "umbrella", "--data", tmp_path / "data")
+    assert [result["session_id"] for result in outcome["results"]] == ["s0"]
 
 
 def test_erase_asks_erases_and_tells(data: Path) -> None:

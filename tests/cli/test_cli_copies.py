@@ -84,8 +84,8 @@ def test_all_of_it_over_a_service(
     for arguments in (("export", SESSION, "-o", "one.zip"), ("export", "--me", "-o", "all.zip")):
         result = as_json(*arguments, *where)
         assert result["size_bytes"] == (tmp_path / arguments[-1]).stat().st_size
-    with zipfile.ZipFile("one.zip") as session, zipfile.ZipFile("in.zip") as before:
-        assert session.read(f"sessions/{SESSION}/log.jsonl") == before.read(f"sessions/{SESSION}/log.jsonl")
+    with zipfile.ZipFile("one.zip") as one, zipfile.ZipFile("in.zip") as before:
+        assert one.read(f"sessions/{SESSION}/log.jsonl") == before.read(f"sessions/{SESSION}/log.jsonl")
     made = as_json("snapshot", "create", SESSION, "whole", "--full", *where)
     with Turnlog.open(served.url, token="s3cret", user="ada") as log:
         job = log.sessions.get(SESSION).create_snapshot(kind="full", mode="async")

@@ -103,20 +103,20 @@ def test_imports_go_to_a_service(served: LocalServer, monkeypatch: pytest.Monkey
 def test_a_terminal_shows_how_far_it_is_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(force_terminal=True, width=100, record=True)
     monkeypatch.setattr(copies, "console", lambda *, stderr=False: shown)
-    result, value = copies.find([FLAT, CODING]), list[tuple[int, int]]()  # type: ignore[attr-defined]
+    value, result = copies.find([FLAT, CODING]), list[tuple[int, int]]()  # type: ignore[attr-defined]
     size = FLAT.stat().st_size + CODING.stat().st_size
     with copies._progress("importing", quiet=False) as on_bytes, Turnlog.open("memory://") as log:
         assert on_bytes is not None
 
         def both(done: int, total: int) -> None:
-            value.append((done, total))
+            result.append((done, total))
             on_bytes(done, total)
 
-        copies.run(log, result, on_bytes=both)  # type: ignore[attr-defined]
-        assert value[-1] == (size, size) and value == sorted(value)
-        assert FLAT.stat().st_size in [done for done, _ in value]
-        value.clear()
+        copies.run(log, value, on_bytes=both)  # type: ignore[attr-defined]
+        assert result[-1] == (size, size) and result == sorted(result)
+        assert FLAT.stat().st_size in [done for done, _ in result]
+        result.clear()
         exported = log.export(tmp_path / "all.zip", on_bytes=both)
-        assert value[-1] == (exported.size_bytes, exported.size_bytes)
+        assert result[-1] == (exported.size_bytes, exported.size_bytes)
     text = shown.export_text()
     assert "importing" in text and re.search(r"([\d.]+)/\1 kB", text)

@@ -47,8 +47,8 @@ WANTED = {
 
 def test_what_is_changed_and_what_is_left_alone() -> None:
     assert {(item.kind, item.old, item.new) for item in mutants_of("f.py", SOURCE)} == WANTED
-    for item in mutants_of("f.py", SOURCE):
-        changed = item.apply(SOURCE.encode()).decode()
+    for entry in mutants_of("f.py", SOURCE):
+        changed = entry.apply(SOURCE.encode()).decode()
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(SOURCE))
 
 

@@ -90,12 +90,12 @@ def test_samples_with_summaries_made_meanwhile(service: Turnlog, policy: str, bu
         read_transcript for read_transcript in read_transcripts([SAMPLES]) if read_transcript.source != "coding-agent"
     ]  # all of it is one loop
     report = Replay(policy=policy, budget=budget, compress=trigger).run(service, samples)
-    result = assert_all_is_well(report)
-    assert result.made >= 2
+    outcome = assert_all_is_well(report)
+    assert outcome.made >= 2
     assert {name for name, item in report.compressed.items() if item.made} >= {"support-agent", "travel-agent-zh"}
-    outcome = report.as_json()["compression"]
-    assert outcome["total"]["made"] == result.made and len(outcome["sessions"]) == 12
-    assert sum(session["source_tokens"] for session in outcome["sessions"]) == outcome["total"]["source_tokens"]
+    result = report.as_json()["compression"]
+    assert result["total"]["made"] == outcome.made and len(result["sessions"]) == 12
+    assert sum(session["source_tokens"] for session in result["sessions"]) == result["total"]["source_tokens"]
 
 
 @pytest.mark.network

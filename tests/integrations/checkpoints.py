@@ -65,14 +65,16 @@ class Model(InMemorySaver):
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         for thread in thread_ids:
-            for namespace, item in self.storage[thread].items():
-                self._drop(thread, namespace, [item for item in item if item != max(item)])
+            for namespace, entry in self.storage[thread].items():
+                self._drop(thread, namespace, [item for item in entry if item != max(entry)])
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         for thread, namespaces in self.storage.items():
-            for namespace, item in namespaces.items():
+            for namespace, entry in namespaces.items():
                 gone = [
-                    item for item, (_, meta, _) in item.items() if self.serde.loads_typed(meta).get("run_id") in run_ids
+                    item
+                    for item, (_, meta, _) in entry.items()
+                    if self.serde.loads_typed(meta).get("run_id") in run_ids
                 ]
                 self._drop(thread, namespace, gone)
 

@@ -80,9 +80,9 @@ def test_two_processes_on_one_session_lose_nothing(tmp_path: Path, framework: st
         for name in names
     ]
     ids = set[str]()
-    for item in both:
-        output, errors = item.communicate(timeout=120)
-        assert item.returncode == 0, errors
+    for entry in both:
+        output, errors = entry.communicate(timeout=120)
+        assert entry.returncode == 0, errors
         ids |= set(json.loads(output).get("ids", ()))
     with Turnlog.open(url) as log:
         session = log.sessions.get("desk")

@@ -85,9 +85,9 @@ def test_a_window_is_within_its_budget_and_valid(log: Turnlog, agents: Any) -> N
     for sent in model.sent:
         assert [item.type for item in sent].count("system") == 1 and sent[0].text.startswith("Be brief.")
         body = library.convert_to_openai_messages(sent)
-        for item in body:
-            if isinstance(item["content"], list):
-                item["content"] = [part for part in item["content"] if part["type"] != "thinking"]
+        for entry in body:
+            if isinstance(entry["content"], list):
+                entry["content"] = [part for part in entry["content"] if part["type"] != "thinking"]
         window = log.build_window(body, tools=[])
         assert window.tokens < 1_200
         assert log.lint(body, format="openai_chat").problems == []
@@ -129,8 +129,8 @@ def test_the_tools_bring_back_what_is_left_out(log: Turnlog, agents: Any) -> Non
     wrong = {"name": "recall_tool_call", "args": {}, "id": "s2"}
     model.says += [agents.AIMessage("", tool_calls=[call, wrong]), agents.AIMessage("Found.")]
     state = asked(agent, "What did I ask?")
-    result, value = state["messages"][2:4]
-    assert "⟦SKU-1⟧" in result.text and result.status == "success" and value.status == "error"
+    value, result = state["messages"][2:4]
+    assert "⟦SKU-1⟧" in value.text and value.status == "success" and result.status == "error"
     assert {"recall_tool_call", "search_history", "price"} == set(model.tools[-1])
     recalled = next(log.sessions.get("desk").history(action="tool_recalled"), None)
     assert recalled is not None

@@ -176,8 +176,8 @@ def test_messages_come_back_equal_and_are_those_of_the_log(ours: Theirs, harness
         {"role": "user", "content": [{"toolResult": result}], "tracking_id": "m-2"},
         {"role": "assistant", "content": [{"text": "A picture."}], "tracking_id": "x" * 200},
     ]
-    for at, item in enumerate(outcome):
-        ours.of.create_message("s", "a", ours.types.SessionMessage(item, at))
+    for at, entry in enumerate(outcome):
+        ours.of.create_message("s", "a", ours.types.SessionMessage(entry, at))
     assert [item for _, item in ours.list()] == outcome
     session = harness.log().sessions.get("s")
     assert session.info().title == "Desk" and {message.author for message in session.messages()} == {"a"}

@@ -514,25 +514,25 @@ BACK: dict[str, Back] = {
 def test_it_survives_every_way_back(harness: Harness, way: str) -> None:
     knowing(harness, TEA)
     session = harness.log().sessions.create("s", bootstrap=True)
-    (value,) = session.messages()
+    (result,) = session.messages()
     session.append(*turn(0))
     session.create_snapshot("ref")
     session.create_snapshot("full", kind="full")
     session.append(*turn(1))
     BACK[way](session)
     harness.log().run_jobs()
-    result = harness.log().sessions.get("copy") if harness.log().sessions.exists("copy") else session
-    assert next(iter(result.messages())).position == 2
-    assert CANARY in str(result.context().messages)
-    info, window = result.info(), result.context(policy="full")
+    outcome = harness.log().sessions.get("copy") if harness.log().sessions.exists("copy") else session
+    assert next(iter(outcome.messages())).position == 2
+    assert CANARY in str(outcome.context().messages)
+    info, window = outcome.info(), outcome.context(policy="full")
     positions = {part.first for part in window.manifest.parts if part.kind == "message"}
     assert info.messages == len(positions)
-    assert info.tokens == sum(message.tokens for message in result.messages() if message.position in positions)
-    assert result.append(*turn(2)).warnings == []
-    window = result.context(format="anthropic")
+    assert info.tokens == sum(message.tokens for message in outcome.messages() if message.position in positions)
+    assert outcome.append(*turn(2)).warnings == []
+    window = outcome.context(format="anthropic")
     assert lint(window.messages, format="anthropic") == []
     assert str(window.messages).count(CANARY) == 1
-    assert any(text.startswith(value.body["content"]) for text in _strings(window.messages))
+    assert any(text.startswith(result.body["content"]) for text in _strings(window.messages))
 
 
 @on_sqlite

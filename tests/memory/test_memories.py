@@ -36,15 +36,15 @@ def texts(memories: Memories) -> list[str]:
 
 
 def test_said_again_is_confirmed_and_said_otherwise_replaces() -> None:
-    outcome = [
+    result = [
         SessionFact(fact("I live in Lisbon", "home", time_ms=1), "s1"),
         SessionFact(fact("i live in  LISBON!", "home", time_ms=2), "s2"),
         SessionFact(fact("I live in Porto", "home", time_ms=3), "s3"),
         SessionFact(fact("I have a dog", time_ms=4), "s3"),
     ]
-    for order in itertools.permutations(outcome):
-        result = memories_of(order, normal)
-        assert [(item.text, item.session_id, item.confirmations, item.replaced_by) for item in result] == [
+    for order in itertools.permutations(result):
+        outcome = memories_of(order, normal)
+        assert [(item.text, item.session_id, item.confirmations, item.replaced_by) for item in outcome] == [
             ("I have a dog", "s3", 1, None),
             ("I live in Porto", "s3", 1, None),
             ("i live in  LISBON!", "s2", 2, "i live in porto"),
@@ -65,16 +65,16 @@ def test_the_same_message_twice_confirms_nothing() -> None:
 
 
 def test_what_goes_first_is_what_was_replaced_then_the_least_confirmed_then_the_oldest() -> None:
-    outcome = [
+    result = [
         SessionFact(fact("old home", "home", time_ms=9), "s1"),
         SessionFact(fact("new home", "home", time_ms=10), "s1"),
         SessionFact(fact("twice", time_ms=1), "s1"),
         SessionFact(fact("twice", time_ms=2), "s2"),
         SessionFact(fact("once", time_ms=3), "s1"),
     ]
-    result = memories_of(outcome, normal)
-    assert [item.text for item in least_worth(result, 4)] == ["old home", "once", "new home", "twice"]
-    assert least_worth(result, -3) == []
+    outcome = memories_of(result, normal)
+    assert [item.text for item in least_worth(outcome, 4)] == ["old home", "once", "new home", "twice"]
+    assert least_worth(outcome, -3) == []
 
 
 def test_a_person_has_at_most_so_many_facts_and_the_newest_stay(harness: Harness) -> None:

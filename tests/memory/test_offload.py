@@ -545,9 +545,9 @@ def test_real_conversations_are_handed_over_whole(harness: Harness, real_data: M
         warnings.simplefilter("ignore", ResourceWarning)  # the loader leaves its files to the garbage collector
         wanted = list(real_data.iter_sessions(str(DATA / "dev" / "memorybank")))[:4]
         gc.collect()
-    for at, item in enumerate(wanted):
+    for at, entry in enumerate(wanted):
         session = log.sessions.create(f"s{at}")
-        said = [{"role": m["role"], "content": m["content"]} for m in item["messages"]]
+        said = [{"role": m["role"], "content": m["content"]} for m in entry["messages"]]
         for start in range(0, len(said), 25):
             session.append(*said[start : start + 25])
         session.end()

@@ -204,16 +204,16 @@ def test_a_silent_session_is_inactive_until_the_next_append(harness: Harness) ->
     )
     session.append(HI)
     waiting.append(HI, run={"pending_action": {"tool": "x"}})
-    outcome = session.info()
+    result = session.info()
     harness.clock.advance(1.5 * DAY)
     busy.append(HI)
     assert retained(harness) == Retained()
     harness.clock.advance(0.6 * DAY)
     assert retained(harness).timed_out == 1, "one that waits for a decision is not silent"
     assert retained(harness).timed_out == 0
-    result = session.info()
-    assert (result.status, result.head, result.updated_at) == ("inactive", outcome.head + 1, outcome.updated_at)
-    assert result.expires_at == outcome.expires_at, "nobody has said anything"
+    outcome = session.info()
+    assert (outcome.status, outcome.head, outcome.updated_at) == ("inactive", result.head + 1, result.updated_at)
+    assert outcome.expires_at == result.expires_at, "nobody has said anything"
     assert next(session.history()).action == "time_out"
     assert [item.session_id for item in log.sessions.list(status="inactive")] == ["s"]
     assert {item.session_id for item in log.sessions.list(status="active")} == {"busy", "w"}

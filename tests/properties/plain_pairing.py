@@ -55,21 +55,21 @@ def plainly_paired(history: History) -> Plain:
     waiting = list[tuple[Call, str, str]]()
     group = list[int]()
     answered = dict[str, Call]()
-    for at, item in enumerate(history):
-        position, role = at + 1, role_of(item)
-        if item.interrupted or role == "unknown":
+    for at, entry in enumerate(history):
+        position, role = at + 1, role_of(entry)
+        if entry.interrupted or role == "unknown":
             continue
         if role in ("user", "assistant"):
             plain.last_turn = position
-        calls = calls_of(item)
+        calls = calls_of(entry)
         before = history[group[-1] - 1] if group else None
-        is_item = item.format == "openai_responses" and role == "assistant"
+        is_item = entry.format == "openai_responses" and role == "assistant"
         is_reasoned = any(history[item - 1].body.get("type") == "reasoning" for item in group)
         is_parallel = (
             before is not None
             and calls_of(before)
             and calls
-            and (is_reasoned or not (_is_own(before) and _is_own(item)))
+            and (is_reasoned or not (_is_own(before) and _is_own(entry)))
         )
         if is_item and before is not None and (_is_silent(before) or is_parallel):
             group.append(position)
@@ -79,10 +79,10 @@ def plainly_paired(history: History) -> Plain:
         if calls:
             plain.calls[position], plain.callers[position] = len(calls), role
             plain.hosted |= {
-                (position, index) for index, (call_id, _) in enumerate(calls) if call_id in _hosted_ids(item)
+                (position, index) for index, (call_id, _) in enumerate(calls) if call_id in _hosted_ids(entry)
             }
         waiting += [((position, index), call_id, name) for index, (call_id, name) in enumerate(calls)]
-        for index, (call_id, name) in enumerate(results_of(item)):
+        for index, (call_id, name) in enumerate(results_of(entry)):
             fitting = [item for item in waiting if _fits(item, call_id, name)]
             if fitting:
                 newest = max(item[0][0] for item in fitting)

@@ -52,17 +52,17 @@ def test_windows_are_valid_within_the_budget_and_begin_with_it(
 ) -> None:
     held, wanted = begun(stored(history), known), replace(wanted, format=format)
     try:
-        result = window(held, wanted)
-        assert recounted(result, wanted) <= result.tokens <= wanted.budget
+        outcome = window(held, wanted)
+        assert recounted(outcome, wanted) <= outcome.tokens <= wanted.budget
     except BudgetTooSmallError:
-        result = built(held, wanted)
+        outcome = built(held, wanted)
     if format != "turnlog":
-        assert_valid(result, format)
-    outcome = memories_text(known)
-    assert texts(result).count(outcome) == 1
-    (part,) = [part for part in result.manifest.parts if part.kind == "message" and part.first == 0]
+        assert_valid(outcome, format)
+    result = memories_text(known)
+    assert texts(outcome).count(result) == 1
+    (part,) = [part for part in outcome.manifest.parts if part.kind == "message" and part.first == 0]
     assert (part.level, part.reason) == ("whole", "memory")
-    assert as_bytes(built(held, wanted)) == as_bytes(result)
+    assert as_bytes(built(held, wanted)) == as_bytes(outcome)
 
 
 @laws

@@ -86,8 +86,8 @@ def append(session: Session, batch: History, used: WindowAnswer | None, ratio: i
     if len(formats) == 1:
         session.append(*bodies, meta=meta, format=formats.pop(), lenient=True, **notes)
         return
-    for item, own in zip(batch, meta, strict=True):
-        session.append(item.body, meta=[own], format=item.format, lenient=True, **notes)
+    for entry, own in zip(batch, meta, strict=True):
+        session.append(entry.body, meta=[own], format=entry.format, lenient=True, **notes)
 
 
 def without_caches(log: Turnlog, session: Session) -> None:

@@ -227,11 +227,11 @@ def test_a_summary_of_steps_of_the_open_loop_keeps_the_laws(
     session = log.sessions.create(policy={"steps": [{"step": "summary"}]}, output_reserve=reserve)
     sent: WindowAnswer | None = None
     for at, start in enumerate(range(0, len(history), size)):
-        for item in history[start : start + size]:
-            if CODECS[item.format].parse(item.body).role == "assistant" and policy != "full":
+        for entry in history[start : start + size]:
+            if CODECS[entry.format].parse(entry.body).role == "assistant" and policy != "full":
                 sent = appended_to(sent, built(session, policy, format, 1_500), format)
-            meta = {"pin": item.pin, "status": "interrupted" if item.interrupted else "complete"}
-            session.append(item.body, meta=[meta], format=item.format, lenient=True)
+            meta = {"pin": entry.pin, "status": "interrupted" if entry.interrupted else "complete"}
+            session.append(entry.body, meta=[meta], format=entry.format, lenient=True)
         if at in rounds:
             session.compress(max_tokens=64)
     window = built(session, policy, format, 1_500)

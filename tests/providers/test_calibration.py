@@ -70,8 +70,8 @@ def test_it_stands_on_steps_within_its_bounds_and_reads_back_the_same(found: lis
 @given(st.integers(50, 280), st.lists(st.integers(0, 9), max_size=100), st.booleans())
 def test_a_steady_provider_moves_it_at_most_four_times(base: int, noise: list[int], opens_loop: bool) -> None:
     moves, calibration = 0, Calibration()
-    for item in noise:
-        before, calibration = calibration, calibration.after(base + item, opens_loop=opens_loop)
+    for entry in noise:
+        before, calibration = calibration, calibration.after(base + entry, opens_loop=opens_loop)
         moves += calibration.percent != before.percent
     assert moves <= 4
     if len(noise) >= 5:

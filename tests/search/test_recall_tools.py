@@ -491,6 +491,6 @@ def test_every_ref_that_a_window_names_is_taken_by_the_tool(here: Turnlog) -> No
             re.findall(r"\d+\.\d+ f ", text)
         )
     assert any("shortened" in item for item in named) and any(item.endswith(" f ") for item in named)
-    for item in named:
-        answer = session.execute_tool(RECALL_TOOL, {"ref": item.strip("[]").removeprefix("shortened; ")})
-        assert answer.recalled and answer.text.startswith(f"{answer.recalled[0]} f"), item
+    for entry in named:
+        answer = session.execute_tool(RECALL_TOOL, {"ref": entry.strip("[]").removeprefix("shortened; ")})
+        assert answer.recalled and answer.text.startswith(f"{answer.recalled[0]} f"), entry

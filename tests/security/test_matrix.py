@@ -228,8 +228,8 @@ def handled(harness: Harness, *args: Any, **options: Any) -> dict[str, Any]:
 
 def filled(value: Any, ids: dict[str, str]) -> Any:
     if isinstance(value, str):
-        for name, item in ids.items():
-            value = value.replace("{" + name + "}", item)
+        for name, entry in ids.items():
+            value = value.replace("{" + name + "}", entry)
         return value
     if isinstance(value, dict):
         return {name: filled(item, ids) for name, item in value.items()}

@@ -105,24 +105,24 @@ def test_sessions_whose_ids_nest_are_each_their_own(harness: Any) -> None:
 def test_what_people_read_of_it(harness: Any) -> None:
     session = filled(harness.log(user="someone"), 12, state={"a": 1}, title="A title", system="Be brief.")
     session.create_snapshot("point")
-    result = members(exported(session))
-    assert not [name for name, content in result.items() if b"someone" in content or b"acme" in content]
-    manifest = json.loads(result["manifest.json"])
+    outcome = members(exported(session))
+    assert not [name for name, content in outcome.items() if b"someone" in content or b"acme" in content]
+    manifest = json.loads(outcome["manifest.json"])
     assert (manifest["format"], manifest["version"]) == ("turnlog-export", 2)
-    (value,) = manifest["sessions"]
-    for name, member in value["members"].items():
-        content = result[f"sessions/s/{name}"]
+    (result,) = manifest["sessions"]
+    for name, member in result["members"].items():
+        content = outcome[f"sessions/s/{name}"]
         assert member == {
             "sha256": sha256(content).hexdigest(),
             "size_bytes": len(content),
             "lines": content.count(b"\n"),
         }
-    lines = [json.loads(line) for line in result["sessions/s/messages.jsonl"].splitlines()]
+    lines = [json.loads(line) for line in outcome["sessions/s/messages.jsonl"].splitlines()]
     assert lines == [message.model_dump() for message in session.messages()]
-    assert json.loads(result["sessions/s/state.json"]) == {"state": {"a": 1}, "version": 1}
-    assert len(result["sessions/s/history.jsonl"].splitlines()) == len(list(session.history()))
-    assert json.loads(result["sessions/s/session.json"])["settings"]["system"] == "Be brief."
-    assert json.loads(result["sessions/s/snapshots.jsonl"])["name"] == "point"
+    assert json.loads(outcome["sessions/s/state.json"]) == {"state": {"a": 1}, "version": 1}
+    assert len(outcome["sessions/s/history.jsonl"].splitlines()) == len(list(session.history()))
+    assert json.loads(outcome["sessions/s/session.json"])["settings"]["system"] == "Be brief."
+    assert json.loads(outcome["sessions/s/snapshots.jsonl"])["name"] == "point"
     assert exported(session) == exported(session), "the same session is the same file"
 
 
@@ -586,7 +586,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
     "no zip": (lambda item: b"PK but no zip", "bad_export"),
     "cut short": (lambda item: zipped(item)[:-30], "bad_export"),
     "no manifest": (
-        lambda item: zipped({name: item for name, item in item.items() if name != "manifest.json"}, retell=False),
+        lambda entry: zipped({name: item for name, item in entry.items() if name != "manifest.json"}, retell=False),
         "bad_export",
     ),
     "a path": (lambda item: zipped({**item, "../../etc/passwd": b"x"}), "bad_export"),
@@ -793,10 +793,10 @@ def test_everything_of_a_person_has_what_is_known_of_them(harness: Any) -> None:
     session.end()
     log.run_jobs()
     harness.app.export_sessions.run(Owner.of("acme", "ada"), "", {})
-    result = members(harness.app.engine.blobs.get("~exports/acme/ada/everything.zip"))
-    (value,) = [json.loads(line) for line in result["memory.jsonl"].splitlines()]
-    assert (value["text"], value["session_id"], value["position"]) == ("I live in Lisbon", "s", 2)
-    assert json.loads(result["manifest.json"])["memory"]["lines"] == 1
+    outcome = members(harness.app.engine.blobs.get("~exports/acme/ada/everything.zip"))
+    (result,) = [json.loads(line) for line in outcome["memory.jsonl"].splitlines()]
+    assert (result["text"], result["session_id"], result["position"]) == ("I live in Lisbon", "s", 2)
+    assert json.loads(outcome["manifest.json"])["memory"]["lines"] == 1
     assert "memory.jsonl" not in members(exported(session))
 
 

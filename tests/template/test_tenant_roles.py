@@ -45,9 +45,9 @@ def test_a_tenants_role_gives_a_function_nothing_that_its_own_has_not_without_it
             for action in statement["Action"]
             for pattern in statement["Resource"]
         }
-        for statement in statements(result[role]):
-            for action in set(statement["Action"]) - {"kms:Decrypt", "kms:GenerateDataKey"}:
-                for pattern in statement["Resource"]:
+        for item in statements(result[role]):
+            for action in set(item["Action"]) - {"kms:Decrypt", "kms:GenerateDataKey"}:
+                for pattern in item["Resource"]:
                     right = action, re.sub(r"\$\{aws:PrincipalTag/tenant\}/\*$", "*", pattern)
                     whole = right[0], right[1].replace("/~exports/*", "/*")
                     assert {right, whole, alike.get(right)} & own, (function, role, right)
@@ -56,14 +56,14 @@ def test_a_tenants_role_gives_a_function_nothing_that_its_own_has_not_without_it
 
 def test_with_isolation_no_function_may_reach_a_tenant_by_itself() -> None:
     for function in tenant_roles():
-        for statement in statements(own_role(function, "true")):
-            services = {action.partition(":")[0] for action in statement["Action"]}
-            assert "s3" not in services, (function, statement)
-            if "dynamodb" in services and statement["Resource"] != ["Table/index/expiry"]:
-                assert statement["Condition"]["ForAllValues:StringEquals"] == {"dynamodb:LeadingKeys": ["#turnlog"]}, (
+        for item in statements(own_role(function, "true")):
+            services = {action.partition(":")[0] for action in item["Action"]}
+            assert "s3" not in services, (function, item)
+            if "dynamodb" in services and item["Resource"] != ["Table/index/expiry"]:
+                assert item["Condition"]["ForAllValues:StringEquals"] == {"dynamodb:LeadingKeys": ["#turnlog"]}, (
                     function
                 )
-            assert "Table/index/expiry" not in statement["Resource"] or function == "RetentionWorker"
+            assert "Table/index/expiry" not in item["Resource"] or function == "RetentionWorker"
     transition = {function: list(statements(own_role(function, "transition"))) for function in tenant_roles()}
     assert all(
         statement in transition[function]
@@ -92,10 +92,10 @@ def test_who_may_take_on_a_tenants_role_and_how() -> None:
     for role in tenants:
         trusted = {item for item in roles if may_assume(result[role], item, {"tenant": "a"})}
         assert trusted == {own_role_name(function) for function, taken in tenant_roles().items() if taken == role}
-        for item in trusted:
-            assert not may_assume(result[role], item, {})
-            assert not may_assume(result[role], item, {"tenant": "a", "other": "b"})
-            assert not may_assume(result[role], item, {"other": "a"})
+        for entry in trusted:
+            assert not may_assume(result[role], entry, {})
+            assert not may_assume(result[role], entry, {"tenant": "a", "other": "b"})
+            assert not may_assume(result[role], entry, {"other": "a"})
     deletes = {
         role
         for role in tenants

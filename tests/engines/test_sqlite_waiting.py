@@ -10,9 +10,8 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -343,9 +342,11 @@ class CountedTransactions(SqliteDatabase):
 
     count = 0
 
-    def write_together(self, writes: Sequence[Any]) -> None:
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
         self.count += 1
-        super().write_together(writes)
+        with super().writing() as connection:
+            yield connection
 
 
 def put_at_once(

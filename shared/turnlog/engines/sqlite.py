@@ -448,7 +448,7 @@ class SqliteDatabase:
         self._waiting.append(write)
         with self._turn:
             if not write.is_done:
-                self.write_together([self._waiting.popleft() for _ in range(len(self._waiting))])
+                self._write_together([self._waiting.popleft() for _ in range(len(self._waiting))])
         if isinstance(write.error, _SQL_ERRORS):
             raise self._translated(write.error) from write.error
         if write.error is not None:
@@ -457,10 +457,10 @@ class SqliteDatabase:
             raise _interrupted()
         return write.results[0]
 
-    def write_together(self, writes: Sequence[_Write[Any]]) -> None:
-        """Run all writes in one transaction, for `write`, which has the turn. An error of the transaction is that of each."""
+    def _write_together(self, writes: Sequence[_Write[Any]]) -> None:
+        """Run all writes in one transaction. An error of the transaction is the error of each of them."""
         try:
-            with self.reading() as connection, transaction(connection):
+            with self.writing() as connection:
                 for write in writes:
                     write.run(connection, alone=len(writes) == 1)
         except BaseException as error:

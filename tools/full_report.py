@@ -78,7 +78,7 @@ def page(began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, s
     failed = sorted({test.name for test in tests if test.outcome == "failed"})
     if failed:
         lines += ["", "## Failed", "", f"| test | at `{now}` |", "|---|---|"]
-        lines += [f"| `{_short(name)}` | {again.get(name, '')} |" for name in failed]
+        lines += [f"| `{_short(name)}` | {again.get(name, 'not run again')} |" for name in failed]
     reasons = Counter(_reason(test.why) for test in tests if test.outcome == "skipped")
     common = {why: count for why, count in reasons.items() if count >= _FEW}
     lines += ["", "## Skipped", "", "| why | tests |", "|---|---:|"]

@@ -83,8 +83,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/engines/sqlite.py",
-                "            with own.lock:\n                own.connection.close()\n",
-                "            own.connection.close()\n",
+                "        with self.lock:\n            if self.connection is not None:\n",
+                "        if True:\n            if self.connection is not None:\n",
             ),
         ),
         ("tests/engines/test_engines_embedded.py::test_close_waits_for_what_another_thread_is_doing[file]",),

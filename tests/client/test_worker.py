@@ -196,6 +196,36 @@ def test_after_a_fork_parent_and_child_go_on(tmp_path: Path) -> None:
     assert output(python(FORKED, f"sqlite:///{tmp_path}/agent.db")) == "0\n"
 
 
+FORKED_IN_A_JOB = """
+import os, sys, threading
+forking = threading.Event()
+alive = lambda: [thread.name for thread in threading.enumerate()].count("turnlog-worker")
+os.register_at_fork(before=lambda: print(alive(), flush=True))  # the first that is registered runs last
+from turnlog import Turnlog
+log = Turnlog.open(sys.argv[1])
+os.register_at_fork(before=forking.set)
+run_job, begun = log._backend._app.run_job, threading.Event()
+def slowly(body, **options):
+    begun.set()
+    forking.wait(60)
+    return run_job(body, **options)
+log._backend._app.run_job = slowly
+log.sessions.create("erased").append({"role": "user", "content": "hi"})
+log.sessions.of("erased").erase()
+begun.wait(60)
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+log.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_lets_the_job_under_way_end_before_the_database_pauses(tmp_path: Path) -> None:
+    assert output(python(FORKED_IN_A_JOB, f"sqlite:///{tmp_path}/agent.db")) == "0\n"
+
+
 def test_run_jobs_waits_for_the_job_that_the_worker_runs(tmp_path: Path) -> None:
     begun, may_end = threading.Event(), threading.Event()
     backend = open_backend(f"sqlite:///{tmp_path}/agent.db", tenant="acme", user="ada")

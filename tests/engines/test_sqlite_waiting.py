@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import os
 import sqlite3
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -186,32 +187,103 @@ def test_a_thread_that_ends_closes_its_connection(tmp_path: Path) -> None:
     database.close()
 
 
+def forked(child: Callable[[], object]) -> BaseProcess:
+    """Start a forked process that ends with 0 when ``child`` returns, and with 1 when it raises."""
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    return process
+
+
+def put_job(database: SqliteDatabase, name: str) -> None:
+    insert = "INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES (?, 'g', 'b', 0, 0)"
+    database.write(lambda connection: connection.execute(insert, (name,)))
+
+
+def jobs(database: SqliteDatabase) -> list[str]:
+    with database.reading() as connection:
+        return [name for (name,) in connection.execute("SELECT id FROM jobs ORDER BY id")]
+
+
 @pytest.mark.parametrize("ends_with", ["close", "release", "nothing"])
-def test_a_forked_child_opens_its_own_connection_and_leaves_that_of_its_parent(tmp_path: Path, ends_with: str) -> None:
-    """A SQLite connection must not be used, nor closed, in a child: it would drop the locks of the parent."""
+def test_after_a_fork_parent_and_child_open_connections_of_their_own(tmp_path: Path, ends_with: str) -> None:
+    """What SQLite notes in memory of a process's locks is not true in its child, so a child inherits no connection."""
     database = SqliteDatabase(tmp_path / "turnlog.db")
     mine = database.connection()
 
     def child() -> None:
-        try:
-            if ends_with == "release":
-                database.release()
-            own = database.connection()
-            is_own = own is not mine and database.open_connections == 1
-            with database.writing() as connection:
-                is_own = is_own and connection is own
-            if ends_with == "close":
-                database.close()
-            mine.execute("SELECT 1")
-            os._exit(0 if is_own else 1)
-        except BaseException:
-            os._exit(2)
+        assert database.open_connections == 0
+        if ends_with == "release":
+            database.release()
+        put_job(database, "child")
+        assert database.connection() is not mine and database.open_connections == 1
+        if ends_with == "close":
+            database.close()
 
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
+    process = forked(child)
+    put_job(database, "parent")
+    process.join()
+    assert process.exitcode == 0 and jobs(database) == ["child", "parent"]
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        mine.execute("SELECT 1")
+    database.close()
+
+
+def test_what_a_forked_child_writes_stays_when_its_parent_closes_meanwhile(tmp_path: Path) -> None:
+    """The parent took itself for the last user of the file, and deleted the WAL under the child."""
+    database, context = SqliteDatabase(tmp_path / "turnlog.db"), multiprocessing.get_context("fork")
+    put_job(database, "before")
+    is_open, is_closed = context.Event(), context.Event()
+
+    def child() -> None:
+        put_job(database, "first")
+        is_open.set()
+        is_closed.wait(30)
+        put_job(database, "second")
+
+    process = forked(child)
+    assert is_open.wait(30)
+    database.close()
+    is_closed.set()
     process.join()
     assert process.exitcode == 0
-    assert database.connection() is mine and mine.execute("SELECT 1").fetchone() == (1,)
+    with closing(SqliteDatabase(tmp_path / "turnlog.db")) as reopened:
+        assert jobs(reopened) == ["before", "first", "second"]
+
+
+def test_a_fork_waits_for_a_transaction_of_another_thread_whose_lock_the_child_would_inherit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_SECONDS", 1.0)
+    database, begun, may_end = SqliteDatabase(tmp_path / "turnlog.db"), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with database.writing():
+            begun.set()
+            may_end.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert begun.wait(30)
+    threading.Timer(0.2, may_end.set).start()
+    process = forked(lambda: put_job(database, "child"))
+    process.join()
+    holder.join()
+    assert process.exitcode == 0 and jobs(database) == ["child"]
+    database.close()
+
+
+def test_a_forked_child_does_not_run_the_writes_that_wait_in_its_parent(tmp_path: Path) -> None:
+    database, ends = SqliteDatabase(tmp_path / "turnlog.db"), time.monotonic() + 30
+    database.begin_fork()
+    writer = threading.Thread(target=put_job, args=(database, "parent"))
+    writer.start()
+    while not database._waiting:
+        assert time.monotonic() < ends
+        time.sleep(0.001)
+    process = forked(lambda: put_job(database, "child"))
+    process.join()
+    writer.join()
+    assert process.exitcode == 0 and jobs(database) == ["child", "parent"]
     database.close()
 
 

@@ -189,6 +189,9 @@ def _with_all_workers(act: Callable[[JobWorker], None]) -> Callable[[], None]:
 
 atexit.register(_with_all_workers(JobWorker.stop))
 if hasattr(os, "register_at_fork"):
+    # What is registered later runs earlier before a fork: jobs end, then the databases of this module pause.
+    import turnlog.engines.sqlite  # noqa: F401
+
     os.register_at_fork(
         # The threads end, so that a child inherits no lock that a thread holds. The next call starts them again.
         before=_with_all_workers(lambda worker: worker.stop(start_seconds=0.0, wait_seconds=_FORK_SECONDS)),

@@ -17,7 +17,8 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Generic, TypeVar
@@ -79,8 +80,6 @@ _DELETE_MOVED = "DELETE FROM former_items WHERE (pk, sk) IN (SELECT pk, sk FROM 
 MEMORY = ":memory:"
 _NO_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
 _SQL_ERRORS = (sqlite3.DatabaseError, UnicodeError)
-_INHERITED = list[sqlite3.Connection]()
-"""The parent's connections in a forked child. A connection must not be used after a fork, not even closed, so they are kept."""
 
 
 def check_file(path: Path) -> None:
@@ -343,24 +342,29 @@ def _foreign(path: Path, reason: str) -> UnavailableError:
 
 
 class _Own:
-    """A connection that is closed when nobody has it any more: a thread's when the thread ends.
+    """A thread's connection, or the only one of a database in memory. It is closed when nobody has it any more.
 
-    ``lock`` is held while the thread uses the connection: closing it from another thread meanwhile would crash the process.
+    ``lock`` is held while a thread uses the connection: closing it from another thread meanwhile would crash the process.
     """
 
     __slots__ = ("__weakref__", "connection", "lock")
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
+    def __init__(self) -> None:
+        self.connection: sqlite3.Connection | None = None
         self.lock = threading.RLock()
-        weakref.finalize(self, _close, connection, os.getpid()).atexit = False
 
+    def opened(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        """Keep a new connection, and return it."""
+        self.connection = connection
+        weakref.finalize(self, connection.close).atexit = False
+        return connection
 
-def _close(connection: sqlite3.Connection, pid: int) -> None:
-    if os.getpid() == pid:
-        connection.close()
-    else:
-        _INHERITED.append(connection)
+    def close(self) -> None:
+        """Close the connection after the current statement or transaction of its thread."""
+        with self.lock:
+            if self.connection is not None:
+                self.connection.close()
+            self.connection = None
 
 
 def _interrupted() -> UnavailableError:
@@ -396,17 +400,32 @@ class SqliteDatabase:
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
-        self._shared: _Own | None = None
         self._closed = False
-        self.begin_anew()
-        _DATABASES.add(self)
-
-    def begin_anew(self) -> None:
-        """Forget the connections and locks. Called in a forked child: a thread of the parent may have held the locks."""
         self._local = threading.local()
         self._all: weakref.WeakSet[_Own] = weakref.WeakSet()
-        self._lock, self._turn = threading.RLock(), threading.RLock()
+        self._lock, self._turn, self._fork = threading.RLock(), threading.RLock(), ExitStack()
         self._waiting: deque[_Write[Any]] = deque()
+        self._shared = self._added() if self.path == MEMORY else None
+        _DATABASES.add(self)
+
+    def begin_fork(self) -> None:
+        """Close the connections, but one in memory, and let no thread use any until `end_fork`.
+
+        SQLite counts a process's locks on a file in memory. A child that inherits open connections takes locks for its own that it
+        does not have: the parent then deletes the WAL under it, or a lock that a thread of the parent held stays taken.
+        """
+        for lock in (self._turn, self._lock):
+            self._fork.enter_context(lock)
+        for own in list(self._all):
+            self._fork.enter_context(own.lock)
+            if own is not self._shared:
+                own.close()
+
+    def end_fork(self, *, is_child: bool) -> None:
+        """Let threads use connections again. A child forgets the writes that wait: threads of its parent run them."""
+        if is_child:
+            self._waiting.clear()
+        self._fork.close()
 
     def connection(self) -> sqlite3.Connection:
         """Return this thread's connection. At first use, in a forked child too, it is opened, and a missing file created."""
@@ -417,7 +436,7 @@ class SqliteDatabase:
     def open_connections(self) -> int:
         """The number of this process's open connections."""
         with self._lock:
-            return len(self._all) + (self._shared is not None)
+            return sum(own.connection is not None for own in self._all)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -426,16 +445,13 @@ class SqliteDatabase:
         Raises SQLite's errors as `UnavailableError`.
         """
         try:
-            if self.path == MEMORY:
-                with self._lock:
-                    yield self._in_memory()
-                return
-            own = self._own()
+            own = self._shared or getattr(self._local, "own", None)
+            if own is None:
+                own = self._local.own = self._added()
             with own.lock:
-                if self._closed:  # since `_own` returned
-                    own.connection.close()
-                    self._refuse_closed()
-                yield own.connection
+                if self._closed:
+                    raise UnavailableError("the engine is closed", code="closed")
+                yield own.connection or own.opened(self._open())
         except _SQL_ERRORS as error:
             raise self._translated(error) from error
 
@@ -498,10 +514,7 @@ class SqliteDatabase:
         """Close this thread's connection; a later use opens a new one. The connection of a database in memory stays open."""
         own: _Own | None = getattr(self._local, "own", None)
         if own is not None:
-            self._local.own = None
-            with self._lock:
-                self._all.discard(own)
-            own.connection.close()
+            own.close()
 
     def close(self) -> None:
         """Close every connection of this process, each after the current statement or transaction of its thread.
@@ -510,33 +523,15 @@ class SqliteDatabase:
         """
         with self._lock:
             self._closed = True
-            if self._shared is not None:
-                self._shared.connection.close()
-            self._shared = None
             connections = list(self._all)
-            self._all.clear()
         for own in connections:
-            with own.lock:
-                own.connection.close()
+            own.close()
 
-    def _in_memory(self) -> sqlite3.Connection:
-        self._refuse_closed()
-        if self._shared is None:
-            self._shared = _Own(self._open())
-        return self._shared.connection
-
-    def _own(self) -> _Own:
-        self._refuse_closed()
-        own: _Own | None = getattr(self._local, "own", None)
-        if own is None:
-            own = self._local.own = _Own(self._open())
-            with self._lock:
-                self._all.add(own)
+    def _added(self) -> _Own:
+        own = _Own()
+        with self._lock:
+            self._all.add(own)
         return own
-
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise UnavailableError("the engine is closed", code="closed")
 
     def _translated(self, error: sqlite3.DatabaseError | UnicodeError) -> UnavailableError:
         if isinstance(error, UnicodeError):  # of a text, or of SQLite's message about one
@@ -574,13 +569,22 @@ class SqliteDatabase:
 _DATABASES: weakref.WeakSet[SqliteDatabase] = weakref.WeakSet()
 
 
-def _begin_anew_in_child() -> None:
-    for database in list(_DATABASES):
-        database.begin_anew()
+def _with_all_databases(act: Callable[[SqliteDatabase], None]) -> Callable[[], None]:
+    """Return a function that calls ``act`` with every database of the process."""
+
+    def call() -> None:
+        for database in list(_DATABASES):
+            act(database)
+
+    return call
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew_in_child)
+    os.register_at_fork(
+        before=_with_all_databases(SqliteDatabase.begin_fork),
+        after_in_parent=_with_all_databases(partial(SqliteDatabase.end_fork, is_child=False)),
+        after_in_child=_with_all_databases(partial(SqliteDatabase.end_fork, is_child=True)),
+    )
 
 
 def _text(stored: bytes) -> str:

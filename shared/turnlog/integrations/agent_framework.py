@@ -143,4 +143,5 @@ MESSAGES = Originals[Message](
     load=Message.from_dict,
     to_parts=_to_parts,
     from_parts=_from_parts,
+    content_of=lambda message: message.contents,
 )

@@ -80,6 +80,7 @@ EVENTS = Originals[Event](
     load=Event.model_validate,
     to_parts=_to_parts,
     from_parts=_from_parts,
+    content_of=lambda event: event.content is not None and event.content.parts,
 )
 _STATE, _SESSIONS = "adk/state", "adk/sessions/"
 
@@ -88,8 +89,8 @@ class TurnlogSessionService(BaseSessionService):
     """Stores sessions, events and state of an app: the state of the session, of its user and of the whole app.
 
     An event and its changes of state are one commit. An event for a session that has changed since it was read raises
-    `StaleSessionError`. Deleting a session erases it for good, and frees its id a day later. New sessions get ``settings`` of
-    `Sessions.create`.
+    `StaleSessionError`. A rewind takes the events after it out of view of `get_session` and of windows. Deleting a session erases
+    it for good, and frees its id a day later. New sessions get ``settings`` of `Sessions.create`.
     """
 
     def __init__(self, log: Turnlog, **settings: Any) -> None:
@@ -180,6 +181,8 @@ class TurnlogSessionService(BaseSessionService):
             head = int(marker) if marker is not None else log.info().head
             if marker is None and len(session.events) < len(EVENTS.stored(log)):
                 raise HeadMismatchError("events are missing in the session")
+            if invocation_id := event.actions.rewind_before_invocation_id:
+                head = _rewound(log, invocation_id, head)
             answer = log.append(EVENTS.body(event), meta=[{"id": event.id}], format=FORMAT, if_head=head, lenient=True)
         except NotFoundError as error:
             raise SessionNotFoundError(f"Session {session.id} not found.") from error
@@ -223,6 +226,12 @@ class TurnlogSessionService(BaseSessionService):
         session = Session(id=name, app_name=app, user_id=user, state=state, last_update_time=changed_at)
         session._storage_update_marker = str(value["head"])
         return session
+
+
+def _rewound(log: Log, invocation_id: str, head: int) -> int:
+    """Take the events from the first of an invocation on out of view, and return the new head."""
+    positions = [position for position, event in EVENTS.stored(log) if event.invocation_id == invocation_id]
+    return log.rewind(max(positions[0] - 1, 1), if_head=head).head if positions else head
 
 
 @dataclass(eq=False)

@@ -227,4 +227,5 @@ MESSAGES = Originals[ChatMessage](
     load=ChatMessage.model_validate,
     to_parts=_to_parts,
     from_parts=_from_parts,
+    content_of=lambda message: message.blocks or message.additional_kwargs,
 )

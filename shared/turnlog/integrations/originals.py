@@ -145,7 +145,7 @@ class Originals(Generic[T]):
 
     ``dump`` and ``load`` convert a message to JSON and back. ``to_parts`` returns the role and the parts of a message, those of
     `body_of`. ``from_parts`` makes a new message from the role and the `body_parts` of a body that a window has shortened, or
-    that another program has said.
+    that another program has said. ``content_of`` returns what a message consists of; windows leave out messages without any.
     """
 
     format = FORMAT
@@ -158,10 +158,11 @@ class Originals(Generic[T]):
         load: Callable[[JsonObject], T],
         to_parts: Callable[[T], tuple[str, Sequence[Part]]],
         from_parts: Callable[[str, Sequence[Part]], T],
+        content_of: Callable[[T], object],
     ) -> None:
         self._name = name
         self._dump, self._load = dump, load
-        self._to_parts, self._from_parts = to_parts, from_parts
+        self._to_parts, self._from_parts, self._content_of = to_parts, from_parts, content_of
 
     def body(self, message: T) -> JsonObject:
         """Return the body of a message, with its original in the body's metadata."""
@@ -219,11 +220,8 @@ class Originals(Generic[T]):
         """Build the window for a model call. ``system`` and ``tools`` are the framework's own, and count in the budget."""
         answer = limited_window(session, limits, FORMAT, system=system, tools=tools)
         names = {call["id"]: call["name"] for body in answer.messages for call in body.get("tool_calls") or ()}
-        messages = [self.message(body, names) for body in answer.messages if any(body.get(name) for name in _SAYS)]
-        return FrameworkWindow(messages, str(answer.system or ""))
-
-
-_SAYS = ("content", "tool_calls", "tool_results")
+        messages = [self.message(body, names) for body in answer.messages]
+        return FrameworkWindow([message for message in messages if self._content_of(message)], str(answer.system or ""))
 
 
 def has_messages(session: Session) -> bool:

@@ -90,6 +90,7 @@ MESSAGES = Originals[ModelMessage](
     load=_MESSAGE.validate_python,
     to_parts=_to_parts,
     from_parts=_from_parts,
+    content_of=lambda message: message.parts,
 )
 _INDEX = session_id_of("pydantic-ai")
 _RECORDS, _PLACES = "records/", "places/"

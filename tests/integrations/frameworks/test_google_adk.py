@@ -107,3 +107,32 @@ def test_the_state_of_an_append_that_was_cut_off_is_brought_up_to_date(harness: 
 
     first_whole = next(at for at in itertools.count(1) if not asyncio.run(run(at)))
     assert first_whole > len(DELTAS), "each append was cut off somewhere"
+
+
+def test_a_rewind_takes_events_out_of_view_and_of_windows(harness: Harness) -> None:
+    from google.adk.events.event import Event
+    from google.adk.events.event_actions import EventActions
+    from google.genai import types
+
+    from turnlog.agents.graph_state.messages import Limits
+    from turnlog.integrations.google_adk import EVENTS
+
+    def event_said(text: str, invocation_id: str) -> Event:
+        content = types.Content(role="user", parts=[types.Part(text=text)])
+        return Event(author="user", invocation_id=invocation_id, content=content)
+
+    async def run() -> None:
+        service = service_of(harness)
+        session = await service.create_session(**APP, session_id="one")
+        for text, invocation_id in (("stays", "i1"), ("goes", "i2"), ("goes too", "i2"), ("and this", "i3")):
+            await service.append_event(session, event_said(text, invocation_id))
+        actions = EventActions(rewind_before_invocation_id="i2", state_delta={"step": 0})
+        await service.append_event(session, Event(author="user", invocation_id="i4", actions=actions))
+        await service.append_event(session, event_said("after", "i5"))
+        read = await service.get_session(**APP, session_id="one")
+        assert [event.invocation_id for event in read.events] == ["i1", "i4", "i5"] and read.state == {"step": 0}
+        window = EVENTS.window(service.log_of(*APP.values(), "one"), Limits(budget=2_000))
+        texts = [event.content.parts[0].text for event in window.messages if event.content and event.content.parts]
+        assert texts == ["stays", "after"]
+
+    asyncio.run(run())

@@ -315,6 +315,20 @@ def test_prompts_continue_a_session_and_answer_from_it(harness: Harness) -> None
         assert spoken[-1][1].endswith("Question: Where is it?")
 
 
+def test_a_prompt_of_a_missing_session_says_what_is_missing(harness: Harness) -> None:
+    from mcp import Client, MCPError
+
+    from turnlog.integrations.mcp import make_server
+
+    async def refused() -> str:
+        async with Client(make_server(harness.log())) as client:
+            with pytest.raises(MCPError) as caught:
+                await client.get_prompt("continue_session", {"session_id": "secret"})
+        return str(caught.value)
+
+    assert asyncio.run(refused()) == "not_found: no session 'secret'"
+
+
 def test_memories_are_searched_listed_and_forgotten(harness: Harness) -> None:
     from turnlog.integrations.mcp import make_server
 

@@ -14,6 +14,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import quote
 
@@ -23,7 +24,8 @@ from mcp.server.mcpserver.prompts.base import AssistantMessage, Message, UserMes
 from mcp.server.mcpserver.resources import FunctionResource
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.types import CallToolResult, ImageContent, TextContent, ToolAnnotations
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, CallToolResult, ImageContent, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
 from turnlog import __version__
@@ -300,7 +302,7 @@ def _add_prompts(server: MCPServer[Any], log: Turnlog, session_id: str | None) -
         )
 
     for prompt in (continue_session, answer_from_history):
-        server.prompt()(_errors_as(ToolError)(_bound(prompt, log, session_id)))
+        server.prompt()(_errors_as(partial(MCPError, INVALID_PARAMS))(_bound(prompt, log, session_id)))
 
 
 def _spoken(message: Mapping[str, Any]) -> Message:
@@ -374,8 +376,8 @@ def require_token(app: AsgiApp, token: str) -> AsgiApp:
 
 
 @contextmanager
-def _errors_as(kind: type[ToolError | ResourceError]) -> Iterator[None]:
-    """Raise a Turnlog error of the block as an error of a tool, which the model reads, or of a resource."""
+def _errors_as(kind: Callable[[str], Exception]) -> Iterator[None]:
+    """Raise a Turnlog error of the block as an error of a tool, which the model reads, or as one of a resource or a prompt."""
     try:
         yield
     except TurnlogError as error:

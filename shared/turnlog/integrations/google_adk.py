@@ -25,6 +25,7 @@ from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events.event import Event
+from google.adk.flows.llm_flows import contents
 from google.adk.models.llm_request import LlmRequest
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.sessions import BaseSessionService, Session, State
@@ -57,8 +58,12 @@ def _to_parts(event: Event) -> tuple[str, list[Part]]:
     return "user" if content.role == "user" else "assistant", parts
 
 
+_SHORTENED = "model"
+"""Author of a reply that a window has shortened, or that another program has said: which agent said it is not known."""
+
+
 def _from_parts(role: str, parts: Sequence[Part]) -> Event:
-    author, adk_parts = "model" if role == "assistant" else "user", list[types.Part]()
+    author, adk_parts = _SHORTENED if role == "assistant" else "user", list[types.Part]()
     for part in parts:
         match part:
             case {"type": "text", "text": text}:
@@ -236,8 +241,10 @@ def _rewound(log: Log, invocation_id: str, head: int) -> int:
 
 @dataclass(eq=False)
 class TurnlogWindowPlugin(Limits, BasePlugin):
-    """Sends the model the session's window in place of all events. ``budget``, ``policy`` and ``output_reserve`` are those of
-    `Session.context`; the agent's instructions and tools count in the budget.
+    """Sends the model the session's window in place of all events, and of it what ADK shows to the agent.
+
+    ``budget``, ``policy`` and ``output_reserve`` are those of `Session.context`; the agent's instructions and tools count in the
+    budget.
     """
 
     service: TurnlogSessionService
@@ -256,4 +263,11 @@ class TurnlogWindowPlugin(Limits, BasePlugin):
         window = await asyncio.to_thread(EVENTS.window, log, self, system=str(system or ""), tools=tools)
         if window.system:
             llm_request.append_instructions([window.system])
-        llm_request.contents = [event.content for event in window.messages if event.content is not None]
+        for event in window.messages:
+            if event.author == _SHORTENED:
+                event.author = callback_context.agent_name
+        # ADK chooses what this agent sees, and presents replies of other agents as context.
+        context, llm_request.contents = callback_context._invocation_context, []
+        shown = session.model_copy(update={"events": window.messages})
+        async for _ in contents.request_processor.run_async(context.model_copy(update={"session": shown}), llm_request):
+            pass

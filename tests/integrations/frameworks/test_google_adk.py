@@ -136,3 +136,47 @@ def test_a_rewind_takes_events_out_of_view_and_of_windows(harness: Harness) -> N
         assert texts == ["stays", "after"]
 
     asyncio.run(run())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_plugin_sends_each_agent_what_adk_sends_it(harness: Harness) -> None:
+    """What fits into the budget is sent as ADK does it: replies of other agents as context, and no history where none is wished."""
+    from google.adk.agents import LlmAgent, ParallelAgent, SequentialAgent
+    from google.adk.apps import App
+    from google.adk.models.base_llm import BaseLlm
+    from google.adk.models.llm_response import LlmResponse
+    from google.adk.runners import Runner
+    from google.genai import types
+
+    from turnlog.integrations.google_adk import TurnlogWindowPlugin
+
+    sent = dict[str, list[Any]]()
+
+    class Scripted(BaseLlm):
+        async def generate_content_async(self, request: Any, stream: bool = False) -> Any:
+            sent.setdefault(self.model, []).append([content.model_dump() for content in request.contents])
+            yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text=f"I am {self.model}")]))
+
+    def agent(name: str, **options: Any) -> LlmAgent:
+        return LlmAgent(name=name, model=Scripted(model=name), **options)
+
+    async def run(session_id: str, *, has_plugin: bool) -> dict[str, list[Any]]:
+        sent.clear()
+        service = service_of(harness)
+        both = ParallelAgent(name="both", sub_agents=[agent("left"), agent("right")])
+        desk = SequentialAgent(
+            name="desk", sub_agents=[both, agent("writer"), agent("checker", include_contents="none")]
+        )
+        plugins = [TurnlogWindowPlugin(service, budget=8_000)] if has_plugin else []
+        runner = Runner(app=App(name="desk", root_agent=desk, plugins=plugins), session_service=service)
+        await service.create_session(**APP, session_id=session_id)
+        for question in ("Where is it?", "And now?"):
+            message = types.Content(role="user", parts=[types.Part(text=question)])
+            async for _ in runner.run_async(user_id="ada", session_id=session_id, new_message=message):
+                pass
+        # The agents that run at once answer in any order, and the others see their replies in that order.
+        return {name: [sorted(map(str, request)) for request in requests] for name, requests in sent.items()}
+
+    with_plugin = asyncio.run(run("one", has_plugin=True))
+    assert with_plugin.keys() == {"left", "right", "writer", "checker"}
+    assert with_plugin == asyncio.run(run("two", has_plugin=False))

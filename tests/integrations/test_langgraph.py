@@ -421,6 +421,23 @@ def test_what_takes_away_or_copies_can_be_done_again_wherever_it_ended(harness: 
     assert newest is not None
 
 
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_deleting_a_run_without_checkpoints_reads_no_values_also_where_others_are_hidden(harness: Harness) -> None:
+    branch = Branch(TurnlogSaver(harness.log()))
+    for at in range(1, 6):
+        values = [*(branch.values.get("m") or []), f"{at}"]
+        branch.put(f"{at}", {"run_id": "one" if at == 2 else "two"}, m=values, x=f"{at}" * 9_000)
+
+    def requests_of(run_id: str) -> int:
+        before = harness.faults.calls
+        TurnlogSaver(harness.log()).delete_for_runs([run_id])
+        return harness.faults.calls - before
+
+    least = requests_of("nobody")
+    assert requests_of("one") > least
+    assert requests_of("nobody") <= least
+
+
 def test_two_writers_from_one_parent_lose_nothing(harness: Harness) -> None:
     root = Branch(TurnlogSaver(harness.log()))
     root.put("100", m=["a"])

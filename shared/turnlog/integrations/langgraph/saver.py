@@ -308,13 +308,13 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of these runs. Reads all threads of the owner."""
         runs = set(run_ids)
+
+        def others(visible: Mapping[str, StoredCheckpoint]) -> Collection[str] | None:
+            kept = [name for name, stored in visible.items() if stored.metadata.get("run_id") not in runs]
+            return kept if len(kept) < len(visible) else None
+
         for thread_id in self._threads.all() if runs else ():
-            self._sweep(
-                thread_id,
-                lambda visible: {
-                    name for name, checkpoint in visible.items() if checkpoint.metadata.get("run_id") not in runs
-                },
-            )
+            self._sweep(thread_id, others)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         self._cache.forget(thread_id=str(target_thread_id))
@@ -329,15 +329,20 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             else:
                 self._sweep(thread_id, newest_of)
 
-    def _sweep(self, thread_id: str, choose: Callable[[Mapping[str, StoredCheckpoint]], Collection[str]]) -> None:
-        """Delete the checkpoints of a thread but those that ``choose`` takes from the visible ones of a namespace, newest first."""
+    def _sweep(
+        self, thread_id: str, choose: Callable[[Mapping[str, StoredCheckpoint]], Collection[str] | None]
+    ) -> None:
+        """Delete the checkpoints of a thread but those that ``choose`` takes from the visible ones of a namespace, newest first.
+
+        A namespace of which it returns None is left as it is, and its values are not read.
+        """
         documents = self._threads.documents(thread_id)
         for namespace in self._threads.namespaces(thread_id):
             reader = self._loader.reader(namespace)
             checkpoints = list(reader.walk())
             visible = {stored.checkpoint_id: stored for stored in checkpoints if not stored.record.is_hidden}
             kept = choose(visible)
-            if len(kept) < len(checkpoints):
+            if kept is not None:
                 keep(documents, reader, checkpoints, kept)
                 self._cache.forget([namespace])
 

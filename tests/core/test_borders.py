@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import UserList, deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
@@ -153,8 +154,15 @@ def test_an_object_behind_a_border_of_json_is_refused(value: object) -> None:
     json_values.checked_json(deep[0])
 
 
-def test_tuples_and_other_mappings_become_lists_and_objects() -> None:
+def test_other_sequences_and_mappings_become_lists_and_objects() -> None:
     assert json_values.checked_json({"a": (MappingProxyType({"b": ()}), 1)}) == {"a": [{"b": []}, 1]}
+    assert json_values.checked_json(deque([UserList([1]), deque()])) == [[1], []]
+
+
+@pytest.mark.parametrize("value", [b"x", bytearray(b"x"), memoryview(b"x"), {1}, iter([1])])
+def test_bytes_and_what_has_no_order_are_no_lists(value: object) -> None:
+    with pytest.raises(MalformedError, match="is not JSON, at '/a'"):
+        json_values.checked_json({"a": value})
 
 
 @pytest.mark.parametrize(

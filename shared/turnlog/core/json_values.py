@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
 from turnlog.core.errors import MalformedError, TooLargeError
 
@@ -166,12 +166,12 @@ def checked_json(value: _Json) -> _Json:
                         raise MalformedError(f"an object's key is a {type(key).__name__}, not a string")
                     is_parsed = is_parsed and is_unicode(key)
                 members: Iterable[tuple[str | int, object]] = item.items()
-            elif isinstance(item, list | tuple):
-                is_parsed = is_parsed and isinstance(item, list)
-                members = enumerate(item)
             elif isinstance(item, int | float):
                 _check_number(item)
                 continue
+            elif _is_list(item):
+                is_parsed = is_parsed and isinstance(item, list)
+                members = enumerate(item)
             else:
                 raise MalformedError(f"a value of type {type(item).__name__} is not JSON")
             _check_depth(depth)
@@ -187,7 +187,12 @@ def _parsed(value: object) -> object:
         return joined_pairs(value)
     if isinstance(value, (dict, Mapping)):
         return _unique([(joined_pairs(key), cast("JsonValue", _parsed(item))) for key, item in value.items()])
-    return [_parsed(item) for item in value] if isinstance(value, list | tuple) else value
+    return [_parsed(item) for item in value] if _is_list(value) else value
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    """Return whether a Python object stands for a JSON list: any sequence, such as a deque, but no text and no bytes."""
+    return isinstance(value, (list, tuple, Sequence)) and not isinstance(value, (str, bytes, bytearray, memoryview))
 
 
 def _pointer_of(path: _Path | None) -> str:

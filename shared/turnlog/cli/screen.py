@@ -51,7 +51,7 @@ def status_line(word: str, *, json: bool) -> Iterator[Callable[[str], None]]:
         yield lambda _text: None
         return
     with screen.status(word) as status:
-        yield lambda text: status.update(plain(text, lines=False))
+        yield status.update
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
@@ -382,7 +382,7 @@ def _row(group: Sequence[WindowPart], out_by_loop: Mapping[int | None, int]) -> 
     loops = f"loop {first.loop}" if first is last else f"loops {first.loop}–{last.loop}"
     label = {"message": "before loop 1", "older": f"to loop {first.loop}", "loop": loops}.get(first.kind, first.kind)
     style = STYLES[first.level] if first.kind in ("loop", "omission_notice", "older") else _FIXED
-    out = out_by_loop[first.loop] if is_loop and not _is_out_loop(first) else 0
+    out = out_by_loop[first.loop] if is_loop else 0
     reason = first.reason or (f"{_messages(out)} out" if out else "")
     positions = positions_text(first.first, last.last)
     return _Row(label, positions, first.level, first.tokens, style, reason, first.first if is_loop else None)

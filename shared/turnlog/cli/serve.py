@@ -209,7 +209,7 @@ def forwarding(backend: HttpBackend) -> Answering:
     def forward(request: ApiRequest, admit: Admit, *, seconds_left: Callable[[], float] | None = None) -> ApiAnswer:
         query = urlencode(request.query, quote_via=quote)
         target = quote(request.path) + (f"?{query}" if query else "")
-        answer = backend.forward(request.method, target, request.body or None, request.headers)
+        answer = backend.forward(request.method, target, request.body, request.headers)
         return ApiAnswer(answer.status, answer.data, answer.headers.get("Content-Type", FILE))
 
     return forward

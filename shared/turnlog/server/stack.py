@@ -393,9 +393,4 @@ def _created_resources(template: Template) -> dict[str, Any]:
         if property_name is not None:
             properties = {property_name: f"{STACK}-{logical_id.lower()}", **resource.get("Properties", {})}
             made[logical_id]["Properties"] = properties
-    for resource in made.values():
-        before = resource.pop("DependsOn", [])
-        waits = [key for key in ([before] if isinstance(before, str) else before) if key in made]
-        if waits:
-            resource["DependsOn"] = waits
     return made

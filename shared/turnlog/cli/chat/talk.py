@@ -259,7 +259,7 @@ class Talk:
         return Output({"commands": dict(HELP)}, "\n".join(f"{name:{wide}}  {what}" for name, what in HELP))
 
     def _history(self, argument: str) -> Output:
-        limit = int(argument) if argument.isascii() and argument.isdigit() and 0 < len(argument) < 4 else 10
+        limit = int(argument) if argument.isascii() and argument.isdigit() and len(argument) < 4 else 10
         page = self.session.page(order="desc", limit=min(max(limit, 1), 100), in_view=True)
         shown, entries = list[Text](), list[JsonObject]()
         for message in reversed(page.messages):

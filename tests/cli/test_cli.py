@@ -10,10 +10,13 @@ import re
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from tests.conftest import SAMPLES
@@ -38,6 +41,22 @@ def test_without_a_command_it_says_what_there_is() -> None:
     assert ok("--version") == f"turnlog {__version__}\n"
     for name in ("serve", "context"):
         assert "--json" in ok(name, "--help")
+
+
+def test_every_option_and_argument_of_every_command_says_what_it_is_for() -> None:
+    def commands_of(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+        yield name, command
+        context = typer.Context(command)
+        for word in command.list_commands(context) if hasattr(command, "list_commands") else ():
+            yield from commands_of(command.get_command(context, word), f"{name} {word}")
+
+    every = [
+        (f"{name} {parameter.name}", parameter.help)
+        for name, command in commands_of(get_command(app), "turnlog")
+        for parameter in command.params
+    ]
+    assert len(every) > 150
+    assert [name for name, help_text in every if not help_text] == []
 
 
 def test_main_exits_with_the_code(capsys: pytest.CaptureFixture[str]) -> None:

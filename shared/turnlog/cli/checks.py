@@ -107,7 +107,10 @@ def _lint_shown(linted: Sequence[LintedHistory]) -> RenderableType:
     return Group(*shown, Text(verdict, style="red" if broken else "green"))
 
 
-def schema(name: Annotated[str, typer.Argument(metavar="message|policy|state|window")], json: Json = False) -> None:
+def schema(
+    name: Annotated[str, typer.Argument(metavar="message|policy|state|window", help="What the schema is of.")],
+    json: Json = False,
+) -> None:
     """Print a JSON Schema."""
     from turnlog.app import load_steps
     from turnlog.http.openapi import json_schemas

@@ -25,9 +25,10 @@ from turnlog import Turnlog, __version__, cli
 from turnlog.cli.app import app
 from turnlog.cli.screen import plain
 from turnlog.cli.transcripts import read_transcripts
-from turnlog.core.errors import InvalidInputError
+from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.engines import SystemClock, location_url
 from turnlog.http.openapi import json_schemas
+from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.server import local_server
 from turnlog.server.local_server import LocalServer
 
@@ -187,6 +188,16 @@ def test_context_shows_how_much_the_call_before_was_sent_and_why_no_more(data: P
     assert "no call before" in ok("context", SESSION, "--data", data, "--at", "1")
 
 
+def test_context_counts_the_messages_of_a_loop_that_no_window_has(tmp_path: Path) -> None:
+    with Turnlog.open(location_url(tmp_path / "data")) as log:
+        session = log.sessions.create(SESSION, system="Be brief.")
+        lost = {"role": "tool", "tool_call_id": "lost", "content": "12.50"}
+        session.append({"role": "user", "content": "Where is it?"}, lost, {"role": "assistant", "content": "Near."})
+    said = ok("context", SESSION, "--data", tmp_path / "data")
+    assert re.findall(r"^(.*?) .* 1 message out *$", said, re.M) == ["loop"], said
+    assert re.search(r"^1 message +out +0 +orphan_result *$", said, re.M), said
+
+
 def test_context_takes_every_way_to_name_a_policy(data: Path) -> None:
     by_name = as_json("context", SESSION, "--data", data, "--policy", "turns(2)")
     by_body = as_json("context", SESSION, "--data", data, "--policy", '{"steps": [{"step": "turns", "n": 2}]}')
@@ -245,6 +256,25 @@ def test_erase_asks_erases_and_tells(data: Path) -> None:
     refused("erase", "--data", data, code=2, says="name a session")
     refused("erase", SESSION, "--me", "--data", data, code=2, says="name a session")
     refused("erase", "nope", "--yes", "--data", data, code=1, says="not_found")
+
+
+def test_an_erasure_whose_first_pass_met_an_error_says_so_and_goes_on(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    erase = Erasure.erase
+    errors = [UnavailableError("the table\x1b[31m is down")]
+
+    def down_once(*arguments: Any, **options: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return erase(*arguments, **options)
+
+    monkeypatch.setattr(Erasure, "erase", down_once)
+    monkeypatch.setattr("turnlog.cli.sessions._FIRST_PASS_SECONDS", 600)  # longer than a test may take
+    said = ok("erase", SESSION, "--data", data, "--yes")
+    place = rf"session {SESSION}: no longer readable; the table\ufffd\[31m is down \(unavailable\)"
+    assert re.fullmatch(rf"{place}; job \S+ continues\n", said), said
+    refused("show", SESSION, "--data", data, code=1, says="not_found")
 
 
 def test_sessions_shows_what_expires(data: Path) -> None:
@@ -380,6 +410,7 @@ def test_serve_refuses_what_it_can_not_do(served: LocalServer, tmp_path: Path) -
         ('{"messages": 1}', "neither"),
         ("[1, 2]", "neither"),
         ('{"messages": [1]}', "message 1 is not an object"),
+        ('[{"role": "user", "content": "a"}, 1]', "message 2 is not an object"),
         ('{"messages": [], "tools": 1}', "tools"),
         ('{"a": 1, "a": 2}', "twice"),
         ('{"messages": []}\n{"messages": [}\n', "line 2"),

@@ -201,6 +201,9 @@ def test_a_run_that_may_not_go_on_says_so_and_goes_on() -> None:
     (done,) = answers("s", "--model", script("Done."), said="/go\n")
     assert (done["status"], done["iterations"]) == ("final", 2)
     assert [answer["status"] for answer in answers("s", said="/go\n")] == ["idle"]
+    endless = [[call(number, "search_history", {"query": "x"})] for number in range(21)]
+    (limited,) = answers("t", "--model", script(*endless), said="Go\n")
+    assert (limited["status"], limited["iterations"]) == ("max_iterations", 20)
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,9 @@ def test_a_talk_of_two_processes(server: StreamingServer, tmp_path: Path) -> Non
     assert kept(tmp_path)[-1] == ("complete", "It is 12.50.")
 
 
-def test_a_terminal_that_is_closed_in_a_stream_loses_nothing(server: StreamingServer, tmp_path: Path) -> None:
+def test_a_terminal_that_is_closed_in_a_stream_loses_nothing_and_the_next_one_says_so(
+    server: StreamingServer, tmp_path: Path
+) -> None:
     server.replies, server.held_after = [{"role": "assistant", "content": "It is far away"}], 6
     terminal = Terminal(tmp_path, "s", "--model", f"{server.url}#m")
     try:
@@ -172,6 +174,20 @@ def test_a_terminal_that_is_closed_in_a_stream_loses_nothing(server: StreamingSe
     finally:
         terminal.close()
     assert kept(tmp_path) == [("complete", "Where is it?"), ("interrupted", "It is")]
+
+    server.replies = [{"role": "assistant", "content": "Near."}]
+    for is_answered in (False, True):
+        terminal = Terminal(tmp_path, "s", "--model", f"{server.url}#m")
+        try:
+            assert ("no complete answer: /go asks for one" in terminal.until("you> ")) is not is_answered
+            if not is_answered:
+                terminal.types("/go\r")
+                terminal.until("Near.")
+                terminal.until("you> ")
+            terminal.types("/quit\r")
+            assert terminal.ended() == 0
+        finally:
+            terminal.close()
 
 
 def test_a_pipe_that_is_stopped_in_a_stream_says_130(server: StreamingServer, tmp_path: Path) -> None:

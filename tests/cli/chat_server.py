@@ -14,8 +14,8 @@ from tests.agents import events
 
 
 class StreamingServer:
-    """Says one reply after the other: a message, a status with an error, or a message that is ``held`` after some events until the
-    caller has gone. ``asked`` are the bodies, ``headers`` those of the newest request."""
+    """Says one reply after the other: a message, a status with an error (its own one in a pair), or a message that is ``held``
+    after some events until the caller has gone. ``asked`` are the bodies, ``headers`` those of the newest request."""
 
     def __init__(self, *replies: Any, held_after: int | None = None) -> None:
         self.replies = list(replies)
@@ -39,7 +39,9 @@ class StreamingServer:
                 outer.headers = {name.lower(): value for name, value in self.headers.items()}
                 reply = outer.replies.pop(0)
                 if isinstance(reply, int):
-                    self.whole(reply, {"error": {"message": "the server's words"}})
+                    reply = reply, {"error": {"message": "the server's words"}}
+                if isinstance(reply, tuple):
+                    self.whole(*reply)
                     return
                 self.send_response(200)
                 is_bedrock = self.path.endswith("/converse-stream")
@@ -89,7 +91,7 @@ def _sent(path: str, message: Any) -> Iterator[bytes]:
         return
     result = events.anthropic(message, list) if path.endswith("/messages") else events.chat(message, list)
     for event in result:
-        yield b"event: message\r\n: a comment\r\ndata: " + json.dumps(event).encode() + b"\r\n\r\n"
+        yield b"event: message\r\n: a comment\r\ndata: " + json.dumps(event).encode() + b"\r\nid: 1\r\n\r\n"
     yield b"data: [DONE]\n\n"
 
 

@@ -61,6 +61,15 @@ def talk(spec: str, env: dict[str, str], tools: Path, **options: Any) -> tuple[R
         return outcome, [(message.status, message.body) for message in session.messages()]
 
 
+def serve_bedrock(server: StreamingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send boto3's requests of Bedrock to the server, each once."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", server.url)
+
+
 @pytest.mark.parametrize("provider", ["url", "openai", "anthropic", "bedrock"])
 def test_every_provider_streams_calls_and_text(
     server: StreamingServer, tools: Path, provider: str, monkeypatch: pytest.MonkeyPatch
@@ -69,10 +78,7 @@ def test_every_provider_streams_calls_and_text(
     env["ANTHROPIC_BASE_URL"] = server.url
     specs = {"url": f"{server.url}/v1", "openai": "openai:m", "anthropic": "anthropic:m", "bedrock": "bedrock:m"}
     if provider == "bedrock":
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            monkeypatch.setenv(name, "testing")
-        monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-        monkeypatch.setenv("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", server.url)
+        serve_bedrock(server, monkeypatch)
         use = {"toolUse": {"toolUseId": "c1", "name": "price", "input": {"sku": "A-7"}}}
         server.replies = [
             {"role": "assistant", "content": [use]},
@@ -123,6 +129,31 @@ def test_a_refusal_says_what_the_server_says_and_leaves_the_question(
     with pytest.raises(kind, match=f"answers {status}: the server's words") as caught:
         talk(f"{server.url}#m", {}, tools)
     assert caught.value.error_code == code
+
+
+@pytest.mark.parametrize(
+    ("status", "aws_code", "kind", "code"),
+    [
+        (400, "ValidationException", InvalidInputError, "model_refused"),
+        (403, "AccessDeniedException", InvalidInputError, "model_refused"),
+        (429, "ThrottlingException", ThrottledError, "model_throttled"),
+        (503, "ServiceUnavailableException", UnavailableError, "model_unavailable"),
+    ],
+)
+def test_a_refusal_of_bedrock_is_the_same_error_as_that_of_a_server(
+    server: StreamingServer,
+    tools: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    aws_code: str,
+    kind: type[TurnlogError],
+    code: str,
+) -> None:
+    serve_bedrock(server, monkeypatch)
+    server.replies = [(status, {"code": aws_code, "message": "the server's words"})]
+    with pytest.raises(kind, match="the server's words") as caught:
+        talk("bedrock:m", {}, tools)
+    assert (type(caught.value), caught.value.error_code) == (kind, code)
 
 
 def test_a_stream_that_breaks_is_kept_as_interrupted(server: StreamingServer, tools: Path) -> None:

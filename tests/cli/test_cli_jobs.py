@@ -125,6 +125,13 @@ def test_a_job_that_fails_or_is_postponed_is_exit_1(data: Path, monkeypatch: pyt
     assert ok("jobs", "--status", "failed", "--data", data) == "no jobs\n"
 
 
+def test_a_job_that_failed_is_red_and_one_that_is_done_is_not(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    summariser(monkeypatch, SummariserConfigError("no such model"), "Orders, all of it.")
+    assert run("compress", SESSION, "--data", data).stdout.startswith("\x1b[1;31mjob ")
+    assert run("compress", SESSION, "--data", data).stdout.startswith("job ")
+
+
 def test_waiting_ends_with_its_time(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody does the job: the queue's message is in other hands."""
     monkeypatch.setattr(JobWorker, "wake", lambda _self: None)

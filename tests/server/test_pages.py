@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import os
 import re
 import subprocess
 import sys
@@ -374,6 +375,21 @@ def test_the_command_serves_a_file_for_who_has_its_address(tmp_path: Path) -> No
             assert connection.getresponse().status == 401
         process.terminate()
         assert process.wait(30) == 0
+
+
+@pytest.mark.network
+def test_the_command_prints_its_address_in_one_line_however_narrow_the_terminal(tmp_path: Path) -> None:
+    place = f"sqlite:///{tmp_path}/shop.db"
+    with Turnlog.open(place) as log:
+        log.sessions.create("seen")
+    command = [sys.executable, "-m", "turnlog.cli", "inspect", place, "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "20"}) as process:
+        assert process.stdout is not None
+        shown = [process.stdout.readline() for _ in range(3)]
+        process.terminate()
+        assert process.wait(30) == 0
+    assert (shown[0], shown[2]) == (f"turnlog shows {place} at\n", "Ctrl-C stops it\n")
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/inspector#token=[\w-]{32}\n", shown[1]), shown
 
 
 def test_a_place_without_data_is_named(tmp_path: Path) -> None:

@@ -73,6 +73,10 @@ def test_each_line_is_answered_and_the_next_process_goes_on() -> None:
     assert bodies[::2] == ["hello", "and you?", "again \nand again"] and len(bodies) == 6
 
 
+def test_a_message_whose_next_line_never_comes_is_answered() -> None:
+    assert chat("s", said="hello \\\nagain \\\n").stdout.startswith("You said: hello \nagain \n")
+
+
 def test_the_newest_session_or_a_new_one() -> None:
     assert "no session yet" in chat("--last", said="").stderr
     (first,) = answers(said="one\n")

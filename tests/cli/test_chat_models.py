@@ -34,6 +34,7 @@ def by_place(sku, /):
     return 1
 
 BOTH = [price, stock]
+PAIR = (price, stock)
 NAMED = {"x": stock}
 number = 3
 """
@@ -209,6 +210,7 @@ def test_a_script_that_is_none(tmp_path: Path, text: str) -> None:
 
 def test_tools_are_told_as_their_signatures_say(tools: Path) -> None:
     result = tools_of([f"{tools}:price", f"{tools}:NAMED"])
+    assert tools_of([f"{tools}:PAIR"]).schemas == result.schemas
     price, stock = (schema["function"] for schema in result.schemas)
     assert isinstance(price, dict) and isinstance(stock, dict)
     assert (price["name"], price["description"]) == ("price", "The price of an article.")

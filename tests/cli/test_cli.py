@@ -754,6 +754,16 @@ def test_each_shell_completes_the_commands(shell: str) -> None:
     assert "compress" in done.stdout, done
 
 
+def test_a_table_in_a_file_is_as_on_a_terminal_of_150_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = ("--data", tmp_path / "data")
+    ok("create", "s1", "--title", "Move the delivery of order A17 to the office", *where)
+    tables = list[str]()
+    for columns in ("150", "80", ""):
+        monkeypatch.setenv("COLUMNS", columns)
+        tables.append(ok("sessions", *where))
+    assert tables[2] == tables[0] != tables[1]
+
+
 @pytest.mark.parametrize("long_ids", [False, True])
 def test_tables_fit_80_columns_with_one_line_a_row_and_whole_ids(
     long_ids: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

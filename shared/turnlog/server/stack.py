@@ -341,7 +341,7 @@ class _Outputs:
     def add(self, expression: object) -> str:
         """Add an expression and return the key of its output."""
         value = expression if isinstance(expression, dict) else text_of(expression)
-        key = self._keys.setdefault(json.dumps(value, sort_keys=True), f"Value{len(self._keys)}")
+        key = self._keys.setdefault(json.dumps(value), f"Value{len(self._keys)}")
         self.outputs[key] = {"Value": value}
         return key
 

@@ -88,6 +88,8 @@ def test_without_its_extra_it_says_how_to_install_it(
         ["context", "a", "--budget", "0"],
         ["context", "a", "--budget", "x"],
         ["show", "a", "--nope"],
+        ["recall", "a", "1.0", "--from-line", "0"],
+        ["recall", "a", "1.0", "--to-line", "0"],
     ],
 )
 def test_wrong_usage_is_2(arguments: list[str]) -> None:

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import ForbiddenError
 from turnlog.core.identity import Owner
 from turnlog.engines import SystemClock
+from turnlog.http.api import ApiAnswer
 from turnlog.routing import ROUTES
 from turnlog.server.local_server import READS, Channel, HttpServer, LocalServer
 from turnlog.server.pages import page_at
@@ -375,6 +377,18 @@ def test_the_command_serves_a_file_for_who_has_its_address(tmp_path: Path) -> No
             assert connection.getresponse().status == 401
         process.terminate()
         assert process.wait(30) == 0
+
+
+@pytest.mark.network
+def test_connections_leave_files_for_the_engine_where_a_process_may_open_few() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
+    try:
+        server = HttpServer(lambda *_, **_options: ApiAnswer(200, b""), port=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    server.stop()
+    assert 100 <= server._server.adj.connection_limit <= 400
 
 
 @pytest.mark.network

@@ -302,6 +302,16 @@ def test_wrong_input_of_the_reading_commands(data: Path) -> None:
     refused("context", SESSION, "--data", data, "--format", "nope", code=2, says="format")
 
 
+def test_options_that_do_not_fit_each_other_are_refused_also_where_there_is_no_data() -> None:
+    refused("search", SESSION, code=2, says="turnlog search SESSION QUERY")
+    refused("search", SESSION, "words", "--all", code=2, says="turnlog search SESSION QUERY")
+    refused("search", "words", "--all", "--loop", 1, code=2, says="--loop is of one session")
+    refused("erase", code=2, says="name a session")
+    refused("erase", SESSION, "--me", code=2, says="name a session")
+    refused("jobs", "--status", "nope", code=2, says="--status 'nope' is not one of")
+    refused("jobs", "redrive", "x", "--failed", code=2, says="--failed is for all failed jobs")
+
+
 def test_a_damaged_data_folder_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "turnlog.db").write_bytes(b"no database at all" * 100)
     refused("sessions", "--data", tmp_path, code=1, says=".")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 from rich.console import Group
@@ -28,8 +28,13 @@ _POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 2.0
 jobs = typer.Typer(help="List the jobs, newest first.", invoke_without_command=True, add_completion=False)
 
 
+def _check_status(*, status: str | None, **_others: Any) -> None:
+    if status not in (None, *STATUSES):
+        raise InvalidInputError(f"--status {status!r} is not one of queued, failed, done")
+
+
 @jobs.callback(invoke_without_command=True)
-@with_log(open_as_it_is)
+@with_log(open_as_it_is, check=_check_status)
 def listed(
     log: Turnlog,
     status: Annotated[
@@ -37,7 +42,7 @@ def listed(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 20,
 ) -> Output:
-    stored = list(itertools.islice(log.jobs(status=_status(status)), limit + 1))
+    stored = list(itertools.islice(log.jobs(status=STATUSES.get(status or "")), limit + 1))
     return listing_output("jobs", stored, _COLUMNS, limit=limit)
 
 
@@ -65,16 +70,19 @@ def show(log: Turnlog, job_id: Annotated[str, typer.Argument(metavar="ID", help=
     return Output(job, Group(Text(job_line(job), style=_STYLES[job.status]), facts_table(facts)))
 
 
+def _check_redrive(*, job_id: str | None, failed: bool) -> None:
+    if failed and job_id is not None:
+        raise InvalidInputError("--failed is for all failed jobs: leave the id out, or the option")
+
+
 @jobs.command()
-@with_log(open_as_it_is)
+@with_log(open_as_it_is, check=_check_redrive)
 def redrive(
     log: Turnlog,
     job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One job. By default, all dead letters.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Also the owner's failed jobs.")] = False,
 ) -> Output:
     """Send failed jobs back to their queues. Needs a data folder or an engine URL; a service refuses it."""
-    if failed and job_id is not None:
-        raise InvalidInputError("--failed is for all failed jobs: leave the id out, or the option")
     redriven = log.redrive(job_id, failed=failed)
     shown = list[Text]()
     if redriven.dead_letters or not redriven.jobs:
@@ -123,14 +131,6 @@ def _outcome(job: Job) -> str:
     if "segments" in result:
         words.append(f"segments up to position {result['last']}")
     return plain(", ".join(words), lines=False)
-
-
-def _status(text: str | None) -> Status | None:
-    if text is None:
-        return None
-    if text not in STATUSES:
-        raise InvalidInputError(f"--status {text!r} is not one of queued, failed, done")
-    return STATUSES[text]
 
 
 def _counted(count: int, noun: str, plural: str | None = None) -> str:

@@ -109,11 +109,17 @@ def with_connection(function: Callable[..., None]) -> Callable[..., None]:
     return _with_shared_options(function, function)
 
 
-def with_log(open_log: Callable[[Connection], Turnlog]) -> Callable[[Callable[..., Output]], Callable[..., None]]:
-    """Make a command, with the shared options and ``--json``, of a function that takes an open log and returns its output."""
+def with_log(
+    open_log: Callable[[Connection], Turnlog], *, check: Callable[..., object] = lambda **_options: None
+) -> Callable[[Callable[..., Output]], Callable[..., None]]:
+    """Make a command, with the shared options and ``--json``, of a function that takes an open log and returns its output.
+
+    ``check`` raises for options that do not fit each other, before anything is opened.
+    """
 
     def decorate(function: Callable[..., Output]) -> Callable[..., None]:
         def run(*, connection: Connection, json: bool, **options: Any) -> None:
+            check(**options)
             with open_log(connection) as log:
                 output = function(log, **options)
             print_output(output, json=json)

@@ -47,7 +47,14 @@ def recall(
     return Output(answer, plain(recalled_text(answer)), exit_code=0 if answer.found else 1)
 
 
-@with_log(open_client)
+def _check_search(*, query: str | None, everywhere: bool, loop: int | None, **_others: Any) -> None:
+    if everywhere == (query is not None):
+        raise typer.BadParameter("turnlog search SESSION QUERY, or turnlog search --all QUERY")
+    if everywhere and loop is not None:
+        raise typer.BadParameter("--loop is of one session")
+
+
+@with_log(open_client, check=_check_search)
 def search(  # noqa: PLR0913
     log: Turnlog,
     session: Annotated[
@@ -67,10 +74,6 @@ def search(  # noqa: PLR0913
     before: Moment = None,
 ) -> Output:
     """Search messages of a session by words, best match first; with --all in all sessions."""
-    if everywhere == (query is not None):
-        raise typer.BadParameter("turnlog search SESSION QUERY, or turnlog search --all QUERY")
-    if everywhere and loop is not None:
-        raise typer.BadParameter("--loop is of one session")
     options: dict[str, Any] = {"limit": limit, "role": role, "tool": tool, "after": after, "before": before}
     if query is not None:
         answer = log.sessions.get(session).search(query, loop=loop, **options)

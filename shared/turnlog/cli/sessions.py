@@ -308,7 +308,12 @@ _FIRST_PASS_SECONDS = 60.0
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
-@with_log(open_client)
+def _check_erase(*, session: str | None, me: bool, **_others: Any) -> None:
+    if (session is None) != me:
+        raise InvalidInputError("name a session, or everything of the owner with --me")
+
+
+@with_log(open_client, check=_check_erase)
 def erase(
     log: Turnlog,
     session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="The session's id.")] = None,
@@ -316,8 +321,6 @@ def erase(
     yes: Yes = False,
 ) -> Output:
     """Erase a session and its snapshots permanently; with --me everything of the owner."""
-    if (session is None) != me:
-        raise InvalidInputError("name a session, or everything of the owner with --me")
     handle = log.sessions.get(session) if session is not None else None
     what = f"session {session}" if session is not None else "every session and everything else of the owner"
     _confirm(f"Erase {what}", "erased", yes)

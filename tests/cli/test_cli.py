@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,9 @@ from turnlog import Turnlog, __version__, cli
 from turnlog.cli.app import app
 from turnlog.cli.screen import plain
 from turnlog.cli.transcripts import read_transcripts
-from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.core.errors import InvalidInputError
 from turnlog.engines import SystemClock, location_url
 from turnlog.http.openapi import json_schemas
-from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.server import local_server
 from turnlog.server.local_server import LocalServer
 
@@ -263,18 +263,12 @@ def test_erase_asks_erases_and_tells(data: Path) -> None:
 def test_an_erasure_whose_first_pass_met_an_error_says_so_and_goes_on(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    erase = Erasure.erase
-    errors = [UnavailableError("the table\x1b[31m is down")]
-
-    def down_once(*arguments: Any, **options: Any) -> Any:
-        if errors:
-            raise errors.pop()
-        return erase(*arguments, **options)
-
-    monkeypatch.setattr(Erasure, "erase", down_once)
     monkeypatch.setattr("turnlog.cli.sessions._FIRST_PASS_SECONDS", 600)  # longer than a test may take
+    down = "BEGIN SELECT RAISE(ABORT, 'the table\x1b[31m is down'); END"
+    with closing(sqlite3.connect(data / "turnlog.db")) as connection:
+        connection.execute(f"CREATE TRIGGER down BEFORE UPDATE ON items WHEN OLD.sk LIKE 'C#%' {down}")
     said = ok("erase", SESSION, "--data", data, "--yes")
-    place = rf"session {SESSION}: no longer readable; the table\ufffd\[31m is down \(unavailable\)"
+    place = rf"session {SESSION}: no longer readable; SQLite: the table\ufffd\[31m is down \(storage_damaged\)"
     assert re.fullmatch(rf"{place}; job \S+ continues\n", said), said
     refused("show", SESSION, "--data", data, code=1, says="not_found")
 

@@ -28,7 +28,7 @@ from tools.house import (
 
 CEILINGS = {
     "files": 307,
-    "lines": 69_017,
+    "lines": 69_018,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

@@ -485,3 +485,20 @@ def test_writes_whose_transaction_fails_fail_together(
     other.execute("COMMIT")
     assert table.put({"pk": "p", "sk": "5"}) is None, "the next one is not held up"
     assert not table.get_many([Key("p", str(number)) for number in range(4)])
+
+
+def test_connections_that_forks_have_closed_are_not_kept(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+
+    def connections() -> int:
+        gc.collect()
+        return sum(isinstance(item, sqlite3.Connection) for item in gc.get_objects())
+
+    database.connection()
+    before = connections()
+    for _ in range(5):
+        database.begin_fork()
+        database.end_fork(is_child=False)
+        database.connection()
+    assert connections() == before
+    database.close()

@@ -347,7 +347,7 @@ class _Own:
     ``lock`` is held while a thread uses the connection: closing it from another thread meanwhile would crash the process.
     """
 
-    __slots__ = ("__weakref__", "connection", "lock")
+    __slots__ = ("__weakref__", "_finalizer", "connection", "lock")
 
     def __init__(self) -> None:
         self.connection: sqlite3.Connection | None = None
@@ -356,14 +356,15 @@ class _Own:
     def opened(self, connection: sqlite3.Connection) -> sqlite3.Connection:
         """Keep a new connection, and return it."""
         self.connection = connection
-        weakref.finalize(self, connection.close).atexit = False
+        self._finalizer = weakref.finalize(self, connection.close)
+        self._finalizer.atexit = False
         return connection
 
     def close(self) -> None:
         """Close the connection after the current statement or transaction of its thread."""
         with self.lock:
             if self.connection is not None:
-                self.connection.close()
+                self._finalizer()
             self.connection = None
 
 

@@ -229,7 +229,7 @@ class ExportFile:
             raise _bad("it is not a zip file") from error
         try:
             self._members = self._listed()
-            self._sessions = self._manifest()
+            self._sessions, self._entries = self._manifest()
         except BaseException:
             self._zip.close()
             raise
@@ -299,7 +299,7 @@ class ExportFile:
 
     def check(self) -> None:
         """Compare every member with its hash, size and line count in the manifest; raise `InvalidInputError` when they differ."""
-        for name, (entry, _) in self._members.items():
+        for name, entry in self._entries.items():
             digest, size, lines = sha256(), 0, 0
             for chunk in self._chunks(name):
                 digest.update(chunk)
@@ -310,11 +310,11 @@ class ExportFile:
 
     # ------------------------------------------------------------ reading
 
-    def _listed(self) -> dict[str, tuple[dict[str, Any], ZipInfo]]:
+    def _listed(self) -> dict[str, ZipInfo]:
         """Return the members of the zip. Raises `InvalidInputError` for members that no export has, or that are too large
         together.
         """
-        members = dict[str, tuple[dict[str, Any], ZipInfo]]()
+        members = dict[str, ZipInfo]()
         for info in self._zip.infolist():
             if info.filename in members:
                 raise _bad(f"it has {info.filename[:80]!r} twice")
@@ -322,17 +322,19 @@ class ExportFile:
                 raise _bad(f"{info.filename[:80]!r} is no member of an export")
             if info.flag_bits & 1 or info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
                 raise _bad(f"{info.filename} is encrypted, or compressed by an unsupported method")
-            members[info.filename] = ({}, info)
+            members[info.filename] = info
         if MANIFEST not in members:
             raise _bad("it has no manifest")
-        if sum(info.file_size for _, info in members.values()) > MAX_BYTES:
+        if sum(info.file_size for info in members.values()) > MAX_BYTES:
             raise InvalidInputError(f"the export unpacks to more than {MAX_BYTES} bytes", code="too_large")
         return members
 
-    def _manifest(self) -> dict[str, ExportedSession]:
-        """Read the manifest, and return its sessions. Raises `InvalidInputError` for another format or a newer version."""
-        _, info = self._members[MANIFEST]
-        if info.file_size > MAX_MANIFEST_BYTES:
+    def _manifest(self) -> tuple[dict[str, ExportedSession], dict[str, dict[str, Any]]]:
+        """Read the manifest, and return its sessions by id and its entries by member.
+
+        Raises `InvalidInputError` for another format, a newer version, and entries that do not fit the members of the zip.
+        """
+        if self._members[MANIFEST].file_size > MAX_MANIFEST_BYTES:
             raise InvalidInputError(f"the manifest has more than {MAX_MANIFEST_BYTES} bytes", code="too_large")
         try:
             manifest = json.loads(b"".join(self._chunks(MANIFEST)))
@@ -342,41 +344,27 @@ class ExportFile:
                 by = str(manifest.get("made_by"))[:80]
                 message = f"the export is version {manifest['version']!r} (made by {by}); this is {READ_VERSIONS[-1]}"
                 raise InvalidInputError(message, code="newer_export")
-            sessions = {entry["session_id"]: self._session(entry) for entry in manifest["sessions"]}
+            sessions = {session["session_id"]: _exported(session) for session in manifest["sessions"]}
+            entries = {
+                _folder(session["session_id"]) + name: entry
+                for session in manifest["sessions"]
+                for name, entry in session["members"].items()
+            }
             if "memory" in manifest:
-                self._describe(MEMORY, manifest["memory"])
+                entries[MEMORY] = manifest["memory"]
+            for name, entry in entries.items():
+                if not _DIGEST.fullmatch(entry["sha256"]) or self._members[name].file_size != entry["size_bytes"]:
+                    raise _bad(f"{name} has another size than the manifest says")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _bad("its manifest is not valid") from error
-        del self._members[MANIFEST]
-        if len(sessions) != len(manifest["sessions"]) or any(not described for described, _ in self._members.values()):
+        if len(sessions) != len(manifest["sessions"]) or {MANIFEST, *entries} != self._members.keys():
             raise _bad("it has members that its manifest does not list")
-        return sessions
-
-    def _session(self, entry: dict[str, Any]) -> ExportedSession:
-        """Read the manifest's entry of a session, and attach its entries to the members."""
-        head, messages = entry["head"], entry["messages"]
-        if not isinstance(head, int) or not isinstance(messages, int) or not _HASH.fullmatch(entry["hash"]):
-            raise TypeError("head")
-        if not is_session_id(entry["session_id"]):
-            raise TypeError("session_id")
-        folder = _folder(entry["session_id"])
-        if "log.jsonl" not in entry["members"]:
-            raise KeyError("log.jsonl")
-        for name, member in entry["members"].items():
-            self._describe(folder + name, member)
-        return ExportedSession(entry["session_id"], head, entry["hash"], messages)
-
-    def _describe(self, name: str, entry: dict[str, Any]) -> None:
-        """Attach the manifest's entry to a member of the zip."""
-        _, info = self._members[name]
-        if not _DIGEST.fullmatch(entry["sha256"]) or info.file_size != entry["size_bytes"]:
-            raise _bad(f"{name} has another size than the manifest says")
-        self._members[name] = (entry, info)
+        return sessions, entries
 
     def _chunks(self, name: str) -> Iterator[bytes]:
         """Yield a member in pieces. Raises `InvalidInputError` when it is damaged, or larger than its declared size."""
         try:
-            with self._zip.open(self._members[name][1]) as member:
+            with self._zip.open(self._members[name]) as member:
                 while chunk := member.read(_CHUNK_BYTES):
                     yield chunk
         except (BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as error:
@@ -395,6 +383,18 @@ class ExportFile:
                 raise _bad(f"{name} has a line of more than {MAX_LINE_BYTES} bytes")
         if rest:
             raise _bad(f"{name} is cut short")
+
+
+def _exported(entry: dict[str, Any]) -> ExportedSession:
+    """Return the session of a manifest's entry. Raises `TypeError` or `KeyError` for an entry that is not valid."""
+    head, messages = entry["head"], entry["messages"]
+    if not isinstance(head, int) or not isinstance(messages, int) or not _HASH.fullmatch(entry["hash"]):
+        raise TypeError("head")
+    if not is_session_id(entry["session_id"]):
+        raise TypeError("session_id")
+    if "log.jsonl" not in entry["members"]:
+        raise KeyError("log.jsonl")
+    return ExportedSession(entry["session_id"], head, entry["hash"], messages)
 
 
 def _folder(session_id: str) -> str:

@@ -79,24 +79,24 @@ class JobWorker:
         if self._app.engine.next_job_ms is not None and self._finds_due_sessions():
             self._app.retain_sessions()
 
-    def run_next(self) -> tuple[int, int]:
-        """Run the next job that is due. Return how many jobs were received and how many of them are done: 0 or 1 each."""
-        queue, done = self._app.engine.queue, 0
+    def run_next(self) -> bool | None:
+        """Run the next job that is due, and return whether it is done; None when no job is due."""
+        queue = self._app.engine.queue
         if queue is None:
-            return 0, 0
+            return None
         with self._running:  # one job at a time, so that `run_jobs` returns after the thread's job
-            deliveries = queue.receive(limit=1)
-            for delivery in deliveries:
-                try:
-                    with correlated(correlation_of(delivery.body)):
-                        self._app.run_job(delivery.body, kinds=JOB_KINDS)
-                except TurnlogError as error:
-                    # The queue delivers a failed job again, and moves it to the dead letters after several tries.
-                    _log.info("message %s is not done: %s", delivery.job_id, error.error_code)
-                else:
-                    queue.acknowledge(delivery.receipt)
-                    done += 1
-        return len(deliveries), done
+            delivery = next(iter(queue.receive(limit=1)), None)
+            if delivery is None:
+                return None
+            try:
+                with correlated(correlation_of(delivery.body)):
+                    self._app.run_job(delivery.body, kinds=JOB_KINDS)
+            except TurnlogError as error:
+                # The queue delivers a failed job again, and moves it to the dead letters after several tries.
+                _log.info("message %s is not done: %s", delivery.job_id, error.error_code)
+                return False
+            queue.acknowledge(delivery.receipt)
+            return True
 
     def run_job(self, owner: Owner, job_id: str) -> None:
         """Run one queued job, and no other that waits. A failed try is noted in the job, which stays in the queue."""
@@ -154,7 +154,7 @@ class JobWorker:
                 if self._must_retain:
                     self._must_retain = False
                     self._app.retain_sessions()
-                while self._may_start() and self.run_next()[0]:
+                while self._may_start() and self.run_next() is not None:
                     pass
                 pause_seconds = self._pause_seconds()
             except Exception as error:  # noqa: BLE001 - a job that broke the worker is not acknowledged, and comes again
@@ -246,10 +246,10 @@ class InProcessBackend:
     def run_jobs(self) -> int:
         self._check_open()
         self._worker.retain_sessions()
-        total = 0
-        while (counts := self._worker.run_next())[0]:
-            total += counts[1]
-        return total
+        done = 0
+        while (is_done := self._worker.run_next()) is not None:
+            done += is_done
+        return done
 
     def run_job(self, job_id: str) -> None:
         self._check_open()

@@ -1,4 +1,4 @@
-"""Calls for the state of a session and its agents, its history, jobs, long-term memory, and upkeep of an engine."""
+"""Calls for the state of a session and its agents, for jobs, long-term memory, and upkeep of an engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from turnlog.client import OwnerResource, Paged, SessionResource, without_none
 from turnlog.jobs.models import Job, JobPage, Redriven
 from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
-from turnlog.sessions.history_routes import HistoryEntry, HistoryPage
 from turnlog.sessions.state_routes import AgentState, Decided, StateAnswer
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StateCalls(SessionResource):
-    """Calls that read and change state, and that record history entries."""
+    """Calls that read and change the state of a session and of its agents."""
 
     def state(self, *, at: int | str | None = None) -> StateAnswer:
         """Return the state and its version: the newest, or as it was ``at`` a position or time (RFC 3339)."""
@@ -108,25 +107,6 @@ class StateCalls(SessionResource):
         body = without_none({"decision": decision, "reason": reason})
         path = {"agent_id": agent_id}
         return self._call(Decided, "decide_pending", path=path, body=body, idempotency_key=idempotency_key)
-
-    def history_page(
-        self, *, limit: int = 100, before: int | None = None, action: str | None = None, agent: str | None = None
-    ) -> HistoryPage:
-        """Return one page of history entries, newest first."""
-        query = {"limit": limit, "before": before, "action": action, "agent": agent}
-        return self._call(HistoryPage, "read_history", query=query)
-
-    def record(
-        self,
-        action: str,
-        *,
-        agent_id: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        idempotency_key: str | None = None,
-    ) -> HistoryEntry:
-        """Add an entry of your own to the history. Nothing else changes."""
-        body = without_none({"action": action, "agent_id": agent_id, "metadata": metadata})
-        return self._call(HistoryEntry, "record_history", body=body, idempotency_key=idempotency_key)
 
 
 class JobCalls(OwnerResource):

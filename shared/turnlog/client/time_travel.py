@@ -1,4 +1,4 @@
-"""Earlier moments of a session: rewind, fork, replay, diff and snapshots."""
+"""The history of a session and its earlier moments: rewind, fork, replay, diff and snapshots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TimeTravel(SessionResource):
-    """Calls of a `Session` about earlier moments. A moment is a position, or a time as text (RFC 3339)."""
+    """Calls for the history and earlier moments of a session. A moment is a position, or a time as text (RFC 3339)."""
 
     def rewind(self, to: int | str, *, if_head: int | None = None, idempotency_key: str | None = None) -> SessionInfo:
         """Return the session to an earlier moment: messages, state, settings and summary.
@@ -70,11 +70,29 @@ class TimeTravel(SessionResource):
         """Iterate over history entries, newest first, page by page."""
 
         def fetch(before: int | None) -> tuple[Sequence[HistoryEntry], int | None]:
-            query = {"before": before, "action": action, "agent": agent}
-            page = self._call(HistoryPage, "read_history", query=query)
+            page = self.history_page(before=before, action=action, agent=agent)
             return page.entries, page.next
 
         return Paged(fetch)
+
+    def history_page(
+        self, *, limit: int = 100, before: int | None = None, action: str | None = None, agent: str | None = None
+    ) -> HistoryPage:
+        """Return one page of history entries, newest first."""
+        query = {"limit": limit, "before": before, "action": action, "agent": agent}
+        return self._call(HistoryPage, "read_history", query=query)
+
+    def record(
+        self,
+        action: str,
+        *,
+        agent_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> HistoryEntry:
+        """Add an entry of your own to the history. Nothing else changes."""
+        body = without_none({"action": action, "agent_id": agent_id, "metadata": metadata})
+        return self._call(HistoryEntry, "record_history", body=body, idempotency_key=idempotency_key)
 
     def diff(self, from_: int | str, to: int | str | None = None, *, after: int = 0, limit: int = 100) -> Diff:
         """Compare two moments of the session; ``to`` is the head by default.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Generator
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -51,23 +52,20 @@ class AsyncTurnlog(TurnlogCalls):
         async with AsyncTurnlog.open("sqlite:///agent.db") as log:
             session = await log.sessions.get_or_create("support-42")
         """
-
         checked_max_calls(max_calls)  # before anything is opened
-
-        def opened() -> Turnlog:
-            return Turnlog.open(
-                url,
-                tenant=tenant,
-                user=user,
-                token=token,
-                aws=aws,
-                timeout_seconds=timeout_seconds,
-                deadline_seconds=deadline_seconds,
-                worker=worker,
-                summariser=summariser,
-            )
-
-        return Opening(lambda: cls(opened(), max_calls=max_calls))
+        open_log = partial(
+            Turnlog.open,
+            url,
+            tenant=tenant,
+            user=user,
+            token=token,
+            aws=aws,
+            timeout_seconds=timeout_seconds,
+            deadline_seconds=deadline_seconds,
+            worker=worker,
+            summariser=summariser,
+        )
+        return Opening(lambda: cls(open_log(), max_calls=max_calls))
 
     async def close(self) -> None:
         """Wait for running calls, then close. A later call raises `UnavailableError`, code ``closed``."""

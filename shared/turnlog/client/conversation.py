@@ -437,13 +437,17 @@ class RunCalls(SessionResource):
         if not isinstance(tools, Mapping | None):
             raise InvalidInputError(f"tools are functions by name, {{'find': find}}, not a {type(tools).__name__}")
         own_tools = {name: tool if isinstance(tool, Tool) else Tool(tool) for name, tool in (tools or {}).items()}
-        window = {("model" if name == "model_name" else name): value for name, value in window.items()}
-        plan = RunPlan(cast("Session", self), model, own_tools, window, *options)
+        plan = RunPlan(cast("Session", self), model, own_tools, context_options(window), *options)
         parent = executing_call()
         if parent is not None and parent.session_id == self.id:
             _check_nested(parent.agent_id, plan.agent_id, plan.approve)
             return replace(plan, parent=parent, on_busy=None)
         return replace(plan, parent=parent if parent and self.id.startswith(f"{parent.call.key}/") else None)
+
+
+def context_options(window: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the window options of a run under their names in `Session.context`; a run's own ``model`` is its function."""
+    return {("model" if name == "model_name" else name): value for name, value in window.items()}
 
 
 def _check_nested(parent: str, agent_id: str, approve: Approval) -> None:

@@ -13,6 +13,7 @@ from turnlog.agents import Hooks, RequestedCall, Run, RunResult
 from turnlog.agents.streams import accumulator, as_mapping
 from turnlog.cli.chat.models import Model
 from turnlog.cli.screen import ChatScreen, Output, format_number, message_text, one_line, plain, window_table
+from turnlog.client.conversation import context_options
 from turnlog.client.finding import recall_place, recalled_text, search_text
 from turnlog.client.model import Session
 from turnlog.core.agent_state import pending_of
@@ -269,7 +270,7 @@ class Talk:
         return Output({"messages": entries}, Group(*shown))
 
     def _window(self) -> Output:
-        window = self.session.context(format=self._model.format, **_context_options(self._options.window))
+        window = self.session.context(format=self._model.format, **context_options(self._options.window))
         return Output({"window": window.model_dump(mode="json")}, window_table(window))
 
     def _search(self, words: str) -> Output:
@@ -304,11 +305,6 @@ def _is_open(waiting: Mapping[str, Any] | None) -> bool:
 
 def _message(stored: StoredMessage) -> Message:
     return codec_of(stored.format).parse(stored.body)
-
-
-def _context_options(window: Mapping[str, Any]) -> dict[str, Any]:
-    """Return window options of a run under the names that `Session.context` uses."""
-    return {("model" if name == "model_name" else name): value for name, value in window.items()}
 
 
 class RunWatch(Hooks):

@@ -421,6 +421,20 @@ def test_what_takes_away_or_copies_can_be_done_again_wherever_it_ended(harness: 
     assert newest is not None
 
 
+@pytest.mark.parametrize("pruned", ["t", "u"])
+def test_a_second_copy_keeps_what_checkpoints_of_the_first_one_need(harness: Harness, pruned: str) -> None:
+    branch = Branch(TurnlogSaver(harness.log()))
+    for at in range(1, 5):
+        branch.put(f"{at}", m=[*(branch.values.get("m") or []), f"{at}"], x=1 if at == 1 else f"{at}", kept="first")
+    branch.saver.copy_thread("t", "u")
+    branch.saver.put_writes(config("u", checkpoint_id="4"), [("m", ["own"])], "task")
+    before = [plain(item) for item in branch.saver.list(config("u"))]
+    branch.saver.prune([pruned])
+    branch.saver.copy_thread("t", "u")
+    after = [plain(item) for item in TurnlogSaver(harness.log()).list(config("u"))]
+    assert after == before
+
+
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_deleting_a_run_without_checkpoints_reads_no_values_also_where_others_are_hidden(harness: Harness) -> None:
     branch = Branch(TurnlogSaver(harness.log()))

@@ -228,11 +228,15 @@ class Checkpointed:
         return Checkpointed(None, ("null", b""), ("null", b""), values, (), self.low, self.namespace, is_hidden=True)
 
     def in_place_of(self, other: Checkpointed, order: Callable[[str], str]) -> Checkpointed:
-        """Return this checkpoint plus the values that only ``other`` has. ``order`` maps a checkpoint id to its sort key."""
-        mine = {(value.channel, value.version) for value in self.values}
-        rest = tuple(value for value in other.values if (value.channel, value.version) not in mine)
-        lows = [low for low in (self.low, other.low if rest else None) if low is not None]
-        return replace(self, values=self.values + rest, low=min(lows, key=order, default=None))
+        """Return this checkpoint, or ``other`` when only that is visible, plus the values that only the other one has.
+
+        ``order`` maps a checkpoint id to its sort key.
+        """
+        first, second = (other, self) if self.is_hidden and not other.is_hidden else (self, other)
+        own = {(value.channel, value.version) for value in first.values}
+        rest = tuple(value for value in second.values if (value.channel, value.version) not in own)
+        lows = [low for low in (first.low, second.low if rest else None) if low is not None]
+        return replace(first, values=first.values + rest, low=min(lows, key=order, default=None))
 
     def packed(self) -> bytes:
         values = [[value.channel, value.version, _encoded(value.stored)] for value in self.values]

@@ -318,7 +318,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         self._cache.forget(thread_id=str(target_thread_id))
-        self._threads.copy(str(source_thread_id), str(target_thread_id))
+        Writer(self._threads).copy(str(source_thread_id), str(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         if strategy not in ("keep_latest", "delete"):

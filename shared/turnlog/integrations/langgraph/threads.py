@@ -40,7 +40,7 @@ class Namespace:
         return unquote(short(self.name, _MAX_NAMESPACE)) == self.name
 
     def checkpoint(self, checkpoint_id: str) -> str:
-        return self.prefix + _checkpoint(checkpoint_id)
+        return self.prefix + checkpoint_name(checkpoint_id)
 
     def writes(self, checkpoint_id: str, task: str) -> str:
         """Return the key of a task's writes to a checkpoint. ``task`` comes from `task_name`."""
@@ -82,7 +82,8 @@ def short(text: str, limit: int) -> str:
 
 
 @functools.lru_cache(4096)
-def _checkpoint(checkpoint_id: str) -> str:
+def checkpoint_name(checkpoint_id: str) -> str:
+    """Return a checkpoint's id as part of a key; names sort as the checkpoints do."""
     quoted = quote(checkpoint_id, safe=_SAFE)
     if not 0 < len(quoted) <= _MAX_CHECKPOINT:
         raise InvalidInputError(f"a checkpoint's id has 1 to {_MAX_CHECKPOINT} characters, not {len(quoted)}")
@@ -98,7 +99,6 @@ def _earlier_id(thread_id: str) -> str:
 T = TypeVar("T")
 THREAD_ID = "langgraph_thread_id"
 """Metadata key of a session whose id differs from its thread's id: the thread id."""
-_BATCH = 25
 
 
 class ThreadSessions:
@@ -123,6 +123,9 @@ class ThreadSessions:
         except NotFoundError:
             self._make(thread_id)
         return write(session)
+
+    def exists(self, thread_id: str) -> bool:
+        return self._log.sessions.exists(self._id_of(thread_id))
 
     def all(self) -> Iterator[str]:
         """Yield every possible thread: each session of the owner may be one."""
@@ -152,24 +155,6 @@ class ThreadSessions:
         documents = self.documents(thread_id)
         with suppress(NotFoundError):
             documents.delete([document.key for document in documents.list(ROOT)])
-
-    def copy(self, source: str, target: str) -> None:
-        """Copy all documents of a thread in key order: referenced documents arrive before those that refer to them."""
-        batch = dict[str, bytes]()
-        try:
-            for document in self.documents(source).list(ROOT):
-                batch[document.key] = document.data
-                if len(batch) == _BATCH:
-                    self._put(target, batch)
-                    batch = {}
-        except NotFoundError:
-            if self._log.sessions.exists(self._id_of(source)):
-                raise
-        if batch:
-            self._put(target, batch)
-
-    def _put(self, thread_id: str, batch: Mapping[str, bytes]) -> None:
-        self.written(thread_id, lambda session: session.documents.put_many(batch))
 
     def _make(self, thread_id: str) -> None:
         session_id, settings = self._id_of(thread_id), dict(self._settings)

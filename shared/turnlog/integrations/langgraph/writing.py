@@ -14,7 +14,7 @@ from langgraph.checkpoint.base import Checkpoint
 from turnlog.client import retried
 from turnlog.client.documents import Documents
 from turnlog.client.model import Session
-from turnlog.core.errors import DocumentChangedError
+from turnlog.core.errors import DocumentChangedError, NotFoundError
 from turnlog.engines import RandomIds
 from turnlog.integrations.langgraph.known import (
     KnownCheckpoint,
@@ -45,13 +45,19 @@ from turnlog.integrations.langgraph.records import (
     size_of,
     writes_of,
 )
-from turnlog.integrations.langgraph.threads import LARGE, Namespace, ThreadSessions, task_name, task_of
+from turnlog.integrations.langgraph.threads import (
+    LARGE,
+    ROOT,
+    Namespace,
+    ThreadSessions,
+    checkpoint_name,
+    task_name,
+    task_of,
+)
 
 BESIDE_BYTES, PIECE_BYTES = 8 * 1024, 4 * 1024
 """A larger value is stored in documents of its own, and more elements of a list that is stored whole become a piece."""
 _IDS = RandomIds()
-Merge: TypeAlias = Callable[[bytes], bytes | None]
-"""Maps the stored data to its replacement; None keeps the stored data."""
 
 
 class Parts:
@@ -97,11 +103,7 @@ class Writer:
         An existing checkpoint is replaced, but keeps values that other checkpoints may refer to.
         """
         key = namespace.checkpoint(checkpoint_id)
-
-        def merge(old: bytes) -> bytes:
-            return record.in_place_of(checkpoint_of(old, item=key), namespace.checkpoint).packed()
-
-        self._put(namespace, key, record.packed(), parts, merge)
+        self._put(namespace.thread_id, key, record.packed(), parts)
 
     def put_writes(self, namespace: Namespace, checkpoint_id: str, task_id: str, writes: Sequence[Write]) -> None:
         """Write a task's writes to a checkpoint, merged with its earlier ones."""
@@ -113,18 +115,38 @@ class Writer:
             task_id if task_of(name) is None else None,
         ).ordered()
 
-        def merge(old: bytes) -> bytes | None:
-            before = writes_of(old, item=key)
-            merged = before.merged(mine)
-            return merged.packed() if merged != before else None
+        self._put(namespace.thread_id, key, mine.packed(), parts)
 
-        self._put(namespace, key, mine.packed(), parts, merge)
+    def copy(self, source: str, target: str) -> None:
+        """Copy all documents of a thread in key order: referenced documents arrive before those that refer to them.
 
-    def _put(self, namespace: Namespace, key: str, data: bytes, parts: Parts, merge: Merge) -> None:
+        Documents that the target has too are merged: a checkpoint stays visible, with the values that others there need.
+        """
+        try:
+            pages = self._threads.documents(source).list(ROOT)
+            while (page := pages.page()) is not None:
+                self._copy_page(target, {document.key: document.data for document in page})
+        except NotFoundError:
+            if self._threads.exists(source):
+                raise
+
+    def _copy_page(self, target: str, page: Mapping[str, bytes]) -> None:
+        def write(session: Session) -> None:
+            known = session.documents.get_many(key for key in page if not key.startswith(LARGE))
+            session.documents.put_many({key: data for key, data in page.items() if key not in known})
+            for key, document in known.items():
+                if page[key] != document.data:
+                    self._put(target, key, page[key], Parts())
+
+        self._threads.written(target, write)
+
+    def _put(self, thread_id: str, key: str, data: bytes, parts: Parts) -> None:
+        """Write a document, merged with the one that is stored under its key."""
+
         def put_merged(documents: Documents) -> None:
             old = documents.get(key)
-            merged = merge(old.data) if old is not None else data
-            if merged is not None:
+            merged = merged_document(key, old.data, data) if old is not None else data
+            if old is None or merged != old.data:
                 revision = old.revision if old is not None else None
                 documents.put(key, merged, if_absent=old is None, if_revision=revision)
 
@@ -137,7 +159,15 @@ class Writer:
             except DocumentChangedError:
                 retried(lambda: put_merged(documents), DocumentChangedError)
 
-        self._threads.written(namespace.thread_id, write)
+        self._threads.written(thread_id, write)
+
+
+def merged_document(key: str, old: bytes, new: bytes) -> bytes:
+    """Return the document of a checkpoint, or of a task's writes, that has what both the old and the new one have."""
+    if "/w/" in key:
+        return writes_of(old, item=key).merged(writes_of(new, item=key)).packed()
+    checkpoint = checkpoint_of(new, item=key)
+    return checkpoint.in_place_of(checkpoint_of(old, item=key), checkpoint_name).packed()
 
 
 def _is_small(stored: Stored) -> bool:

@@ -253,6 +253,20 @@ def test_a_redacted_message_is_not_said_again_behind_an_edited_one(harness: Harn
     assert shown[edited] == "****" and "secret" not in [message.body["content"] for message in graph.session.messages()]
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_redacted_newest_message_is_not_said_again_with_the_next_one(harness: Harness, is_removed: bool) -> None:
+    graph = Graph(harness.log())
+    graph.ask("first")
+    graph.graph.update_state(THREAD, {"messages": [HumanMessage("secret", id="secret")]}, as_node="check")
+    graph.session.redact(next(iter(graph.session.messages(order="desc"))).position)
+    if is_removed:
+        graph.graph.update_state(THREAD, {"messages": [RemoveMessage("secret")]}, as_node="check")
+    graph.ask("second")
+    shown = [message.body["content"] for message in graph.session.messages(in_view=True)]
+    assert shown[0] == "first" and shown[3:5] == ["[redacted]", "second"] and len(shown) == 7
+    assert "secret" not in [message.body["content"] for message in graph.session.messages()]
+
+
 def test_runs_without_a_thread_id_share_no_session(harness: Harness) -> None:
     log = harness.log()
     with pytest.raises(InvalidInputError, match="thread_id is None"):

@@ -8,6 +8,7 @@ the part that the list shares with the end of the log. When it shares none with 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -259,7 +260,7 @@ def leave_edits(
     """Rewind the log to before the first message of a graph's list, up to ``place``, that it lacks or has with another text.
 
     Messages that the list lacks stay in view: a graph that shortens its list has not changed what was said. A redacted message
-    is not said again. Returns the head, and the places of the messages to append behind it. Raises `HeadMismatchError` when
+    is not said again; the list's last message is always a new one, or has its id in the log. Returns the head, and the places of the messages to append behind it. Raises `HeadMismatchError` when
     another writer was there.
     """
     listed = {message.identity.id: message.identity for message in messages[: place + 1] if message is not None}
@@ -272,7 +273,7 @@ def leave_edits(
             redacted.insert(0, stored)
         elif stored.id is not None and stored.id in places:
             in_view.setdefault(places[stored.id], stored)
-    hidden = _redacted_places(messages[: place + 1], in_view, redacted)
+    hidden = _redacted_places(messages[:-1], in_view, redacted)
     same = {index for index, stored in in_view.items() if _is_listed(stored, listed)}
     first = min(set(places.values()) - same - hidden, default=place + 1)
     if first <= place:
@@ -291,7 +292,7 @@ def _redacted_places(
         if index in in_view:
             before = in_view[index].position
         elif message is not None:
-            after = min((stored.position for later, stored in in_view.items() if later > index), default=0)
+            after = min((stored.position for later, stored in in_view.items() if later > index), default=math.inf)
             between = (stored for stored in redacted if before < stored.position < after)
             place = next(
                 (stored.position for stored in between if stored.body.get("role") == message.body.get("role")), None

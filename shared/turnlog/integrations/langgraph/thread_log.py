@@ -151,7 +151,7 @@ class ThreadLogs:
                 aligned, _ = append_new(session, listed, options=_options)
                 return aligned.head, aligned.known[0][1] if aligned.known else 1
             places: Sequence[int] = range(place + 1, len(listed))
-            if place > 0:
+            if place >= 0:
                 head, places = leave_edits(session, listed, head, place)
             new = [message for index in places if (message := listed[index]) is not None]
             positions, head = append_all(session, new, head, _options)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatch
+from pathlib import Path
+
+TESTS = Path(__file__).parent.parent / "tests"
 
 RELATED = {
     "client/aws_signing": "client/test_signing",
@@ -277,9 +280,45 @@ RELATED = {
         "properties/test_window_laws core/test_pairing search/test_recall properties/test_epochs "
         "windows/test_digests windows/test_large_results properties/test_policies windows/test_items"
     ),
+    "agents/graph_state/*": "agents/test_conversion agents/test_nodes agents/test_langgraph sessions/test_state",
+    "agents/*": "agents/test_*",
+    "app": "engines/test_settings engines/test_chat_models memory/test_memory_settings jobs/test_jobs http/test_http",
+    "cli/chat/*": "cli/test_chat*",
+    "cli/*": "cli/test_*",
+    "client/async*": "client/test_*",
+    "client/documents": "sessions/test_documents client/test_over_http",
+    "client/exports": "snapshots/test_export snapshots/test_full_snapshots client/test_async",
+    "client/finding": "search/test_* windows/test_windows",
+    "client/states": "sessions/test_state sessions/test_decisions sessions/test_at",
+    "client/stateless": "windows/test_others_calls",
+    "client/time_travel": "sessions/test_at sessions/test_fork sessions/test_rewind sessions/test_history snapshots/test_restore",
+    "client/*": "client/test_* sessions/test_append sessions/test_listing sessions/test_end jobs/test_jobs",
+    "engines/*": "engines/test_* functions/test_service_models",
+    "http/*": "http/test_* functions/test_* security/test_identity security/test_matrix server/test_pages",
+    "importers/*": "importers/test_* cli/test_cli_import security/test_parsers",
+    "integrations/langchain": "integrations/test_langchain integrations/test_adapters",
+    "integrations/langgraph/*": "integrations/test_langgraph* integrations/test_killed",
+    "integrations/mcp": "integrations/test_mcp*",
+    "integrations/openai_agents*": "integrations/test_openai_agents*",
+    "integrations/strands/*": "integrations/test_strands integrations/test_adapters",
+    "integrations/*": "integrations/test_*",
+    "jobs/*": "jobs/test_*",
+    "log/links": "snapshots/test_export http/test_sizes",
+    "memory/*": "memory/test_*",
+    "ports": "jobs/test_jobs engines/test_tenancy engines/test_engines_embedded functions/test_events log/test_cost",
+    "privacy/*": "privacy/test_*",
+    "routing": "http/test_* functions/test_events security/test_matrix client/test_twins",
+    "search/*": "search/test_* sessions/test_recalled",
+    "server/*": "server/test_* http/test_at_once http/test_sizes cli/test_cli template/test_stack e2e/test_serve*",
+    "sessions/*": "sessions/test_*",
+    "settings": "engines/test_settings engines/test_chat_models memory/test_memory_settings",
+    "snapshots/*": "snapshots/test_*",
+    "summaries/*": "summaries/test_* sessions/test_rewind",
+    "telemetry": "http/test_telemetry",
+    "upkeep/*": "e2e/test_backup cli/test_cli",
 }
-"""A module below ``shared/turnlog``, or a pattern -> its tests below ``tests``; the first line that matches counts. Modules
-without a line are not mutated."""
+"""A module below ``shared/turnlog``, or a pattern -> its tests below ``tests``, or patterns of them; the first line that matches
+counts. Modules without a line are not mutated."""
 RECORDED = "windows/test_recorded"
 """Asked last about each module of windows: any other window fails it, so it says least of what is wrong."""
 SCOPE = tuple(f"shared/turnlog/{name}.py" for name in RELATED)
@@ -298,10 +337,11 @@ _ON_MOTO = (
 def related(file: str) -> Sequence[str]:
     """Return the test files of a module, those with its name first, then those of its folder."""
     name = file.removeprefix("shared/turnlog/").removesuffix(".py")
-    folder, _, module = name.partition("/")
+    folder, module = name.partition("/")[0], name.rpartition("/")[2]
     listed = next(tests for pattern, tests in RELATED.items() if fnmatch(name, pattern))
-    tests = sorted(listed.split(), key=lambda test: (f"test_{module}" not in test, not test.startswith(folder)))
-    return [f"tests/{test}.py" for test in [*tests, *([RECORDED] if folder == "windows" else [])]]
+    tests = [path.relative_to(TESTS) for pattern in listed.split() for path in sorted(TESTS.glob(f"{pattern}.py"))]
+    tests.sort(key=lambda test: (f"test_{module}" not in test.stem, test.parent.name != folder))
+    return [f"tests/{test}" for test in [*tests, *([f"{RECORDED}.py"] if folder == "windows" else [])]]
 
 
 def needs_moto(file: str) -> bool:

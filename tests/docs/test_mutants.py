@@ -77,7 +77,7 @@ def test_every_module_has_tests() -> None:
 def test_the_tests_of_a_modules_name_come_first_then_those_of_its_folder() -> None:
     assert related("shared/turnlog/windows/prefix.py")[0] == "tests/windows/test_prefix.py"
     for file in (path.relative_to(ROOT).as_posix() for pattern in SCOPE for path in ROOT.glob(pattern)):
-        _, _, folder, module = Path(file).with_suffix("").parts
+        folder, module = Path(file).with_suffix("").parts[2], Path(file).stem
         named = [test for test in related(file) if test != RECORD]
         ranks = [(f"test_{module}" not in test, test.split("/")[1] != folder) for test in named]
         assert ranks == sorted(ranks), file

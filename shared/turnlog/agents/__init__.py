@@ -60,7 +60,7 @@ class _BaseRun:
         agent_id = self._plan.agent_id
         facts = {**self._loop.facts("invoke_agent"), "gen_ai.agent.id": agent_id}
         with span(f"invoke_agent {agent_id}", facts) as note:
-            result = await _drive(steps, perform)
+            result = await _perform_all(steps, perform)
             run = {"turnlog.run.id": result.run_id, "turnlog.run.status": result.status}
             note({**run, "turnlog.run.iterations": result.iterations})
             return result
@@ -117,13 +117,13 @@ class AsyncRun(_BaseRun):
         """Do nothing: all messages are in the log."""
 
 
-async def _drive(loop: Step, perform: Callable[[Any], Awaitable[Any]]) -> RunResult:
-    """Perform the steps of a loop until it returns its result."""
+async def _perform_all(steps: Step, perform: Callable[[Any], Awaitable[Any]]) -> RunResult:
+    """Perform the steps of a run until it returns its result."""
     answer: Any = None
     failure: BaseException | None = None
     while True:
         try:
-            step = loop.throw(failure) if failure is not None else loop.send(answer)
+            step = steps.throw(failure) if failure is not None else steps.send(answer)
         except StopIteration as stop:
             result: RunResult = stop.value
             return result

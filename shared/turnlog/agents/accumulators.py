@@ -14,11 +14,11 @@ from typing import Any, cast
 from turnlog.agents.streams import (
     Accumulator,
     Event,
-    index_of,
-    input_of,
+    integer_or,
     list_or_empty,
     mapping_or_empty,
-    text_of,
+    parsed_input,
+    text_or_empty,
     usage_of,
 )
 from turnlog.core.json_values import JsonObject, JsonValue
@@ -39,13 +39,13 @@ class AnthropicAccumulator(Accumulator):
 
     @staticmethod
     def recognises(event: Event) -> bool:
-        return text_of(event.get("type")).startswith(("message_", "content_block_"))
+        return text_or_empty(event.get("type")).startswith(("message_", "content_block_"))
 
     def add(self, event: Event) -> None:
-        kind, index = event.get("type"), index_of(event.get("index"), 0)
+        kind, index = event.get("type"), integer_or(event.get("index"), 0)
         if kind == "message_start":
             message = mapping_or_empty(event.get("message"))
-            self._role = text_of(message.get("role")) or self._role
+            self._role = text_or_empty(message.get("role")) or self._role
             self._count(message)
             for block_index, block in enumerate(list_or_empty(message.get("content"))):
                 self._blocks[block_index] = copy.deepcopy(dict(mapping_or_empty(block)))
@@ -54,7 +54,9 @@ class AnthropicAccumulator(Accumulator):
         elif kind == "content_block_delta":
             self._add(index, mapping_or_empty(event.get("delta")))
         elif kind == "message_delta":
-            self.finish_reason = text_of(mapping_or_empty(event.get("delta")).get("stop_reason")) or self.finish_reason
+            self.finish_reason = (
+                text_or_empty(mapping_or_empty(event.get("delta")).get("stop_reason")) or self.finish_reason
+            )
             self._count(event)
         elif kind == "error":
             self.is_broken = True
@@ -67,25 +69,25 @@ class AnthropicAccumulator(Accumulator):
         for index, block in sorted(self._blocks.items()):
             own = copy.deepcopy(block)
             if index in self._inputs:
-                own["input"] = input_of(self._inputs[index])
+                own["input"] = parsed_input(self._inputs[index])
             content.append(own)
         return [{"role": self._role, "content": content}]
 
     @property
     def text(self) -> str:
         blocks = [block for _, block in sorted(self._blocks.items())]
-        return "".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text")
+        return "".join(text_or_empty(block.get("text")) for block in blocks if block.get("type") == "text")
 
     def _add(self, index: int, delta: Event) -> None:
-        kind = text_of(delta.get("type"))
+        kind = text_or_empty(delta.get("type"))
         block = self._blocks.setdefault(index, {"type": "thinking" if kind.startswith("think") else "text"})
         if kind in _JOINED:
             name = _JOINED[kind]
-            block[name] = text_of(block.get(name)) + text_of(delta.get(name))
+            block[name] = text_or_empty(block.get(name)) + text_or_empty(delta.get(name))
         elif kind == "input_json_delta":
-            self._inputs[index] = self._inputs.get(index, "") + text_of(delta.get("partial_json"))
+            self._inputs[index] = self._inputs.get(index, "") + text_or_empty(delta.get("partial_json"))
         elif kind == "signature_delta":
-            block["signature"] = text_of(delta.get("signature"))
+            block["signature"] = text_or_empty(delta.get("signature"))
         elif kind == "citations_delta":
             block["citations"] = [*list_or_empty(block.get("citations")), copy.deepcopy(delta.get("citation"))]
 
@@ -113,15 +115,15 @@ class ConverseAccumulator(Accumulator):
     def add(self, event: Event) -> None:
         for kind, value in event.items():
             fields = mapping_or_empty(value)
-            index = index_of(fields.get("contentBlockIndex"), 0)
+            index = integer_or(fields.get("contentBlockIndex"), 0)
             if kind == "messageStart":
-                self._role = text_of(fields.get("role")) or self._role
+                self._role = text_or_empty(fields.get("role")) or self._role
             elif kind == "contentBlockStart":
                 self._blocks[index] = copy.deepcopy(dict(mapping_or_empty(fields.get("start"))))
             elif kind == "contentBlockDelta":
                 self._add(index, mapping_or_empty(fields.get("delta")))
             elif kind == "messageStop":
-                self.finish_reason = text_of(fields.get("stopReason")) or "end_turn"
+                self.finish_reason = text_or_empty(fields.get("stopReason")) or "end_turn"
             elif kind == "metadata":
                 self.usage = usage_of(self.format, fields.get("usage")) or self.usage
             elif kind.endswith("Exception"):
@@ -136,7 +138,7 @@ class ConverseAccumulator(Accumulator):
             part = copy.deepcopy(block)
             if "toolUse" in part:
                 use, text = mapping_or_empty(part["toolUse"]), self._inputs.get(index, "")
-                part["toolUse"] = {**use, "input": input_of(text)}
+                part["toolUse"] = {**use, "input": parsed_input(text)}
             content.append(part)
         return [{"role": self._role, "content": content}] if content else []
 
@@ -149,12 +151,14 @@ class ConverseAccumulator(Accumulator):
         if "text" in delta:
             if "citationsContent" in block:
                 cited = _object(block, "citationsContent")
-                cited["content"] = [{"text": _text(block) + text_of(delta["text"])}]
+                cited["content"] = [{"text": _text(block) + text_or_empty(delta["text"])}]
             else:
-                block["text"] = text_of(block.get("text")) + text_of(delta["text"])
+                block["text"] = text_or_empty(block.get("text")) + text_or_empty(delta["text"])
         elif "toolUse" in delta:
             block.setdefault("toolUse", {})
-            self._inputs[index] = self._inputs.get(index, "") + text_of(mapping_or_empty(delta["toolUse"]).get("input"))
+            self._inputs[index] = self._inputs.get(index, "") + text_or_empty(
+                mapping_or_empty(delta["toolUse"]).get("input")
+            )
         elif "reasoningContent" in delta:
             self._add_reasoning(block, mapping_or_empty(delta["reasoningContent"]))
         elif "citation" in delta:
@@ -165,17 +169,17 @@ class ConverseAccumulator(Accumulator):
         redacted = delta.get("redactedContent")
         if redacted is not None:
             data = base64.b64encode(redacted).decode() if isinstance(redacted, bytes) else redacted
-            reasoning["redactedContent"] = text_of(reasoning.get("redactedContent")) + text_of(data)
+            reasoning["redactedContent"] = text_or_empty(reasoning.get("redactedContent")) + text_or_empty(data)
             return
         reasoning.setdefault("reasoningText", {"text": ""})
         text = _object(reasoning, "reasoningText")
         for name in ("text", "signature"):
             if name in delta:
-                text[name] = text_of(text.get(name)) + text_of(delta[name])
+                text[name] = text_or_empty(text.get(name)) + text_or_empty(delta[name])
 
     def _add_citation(self, block: JsonObject, citation: object) -> None:
         if "citationsContent" not in block:
-            block["citationsContent"] = {"content": [{"text": text_of(block.pop("text", ""))}], "citations": []}
+            block["citationsContent"] = {"content": [{"text": text_or_empty(block.pop("text", ""))}], "citations": []}
         cited = _object(block, "citationsContent")
         cited["citations"] = [*list_or_empty(cited.get("citations")), cast("JsonValue", copy.deepcopy(citation))]
 
@@ -191,8 +195,8 @@ def _object(block: JsonObject, name: str) -> JsonObject:
 def _text(block: JsonObject) -> str:
     if "citationsContent" in block:
         parts = list_or_empty(mapping_or_empty(block["citationsContent"]).get("content"))
-        return "".join(text_of(mapping_or_empty(part).get("text")) for part in parts)
-    return text_of(block.get("text"))
+        return "".join(text_or_empty(mapping_or_empty(part).get("text")) for part in parts)
+    return text_or_empty(block.get("text"))
 
 
 _OWN = frozenset({"role", "content", "tool_calls", "function_call"})
@@ -219,11 +223,11 @@ class ChatAccumulator(Accumulator):
         self.usage = usage_of(self.format, event.get("usage")) or self.usage
         self.is_broken = self.is_broken or bool(event.get("error"))
         for choice in map(mapping_or_empty, list_or_empty(event.get("choices"))):
-            index = index_of(choice.get("index"), 0)
+            index = integer_or(choice.get("index"), 0)
             self.choices = max(self.choices, index + 1)
             if index == 0:
                 self._add(mapping_or_empty(choice.get("delta")))
-                self.finish_reason = text_of(choice.get("finish_reason")) or self.finish_reason
+                self.finish_reason = text_or_empty(choice.get("finish_reason")) or self.finish_reason
 
     @property
     def messages(self) -> list[JsonObject]:
@@ -241,11 +245,11 @@ class ChatAccumulator(Accumulator):
     @property
     def text(self) -> str:
         if isinstance(self._content, list):
-            return "".join(text_of(mapping_or_empty(part).get("text")) for part in self._content)
+            return "".join(text_or_empty(mapping_or_empty(part).get("text")) for part in self._content)
         return self._content or ""
 
     def _add(self, delta: Event) -> None:
-        self._role = text_of(delta.get("role")) or self._role
+        self._role = text_or_empty(delta.get("role")) or self._role
         if "content" in delta:
             self._content = _joined(self._content, delta["content"])
         for part in list_or_empty(delta.get("tool_calls")):
@@ -254,14 +258,14 @@ class ChatAccumulator(Accumulator):
         if function:
             self._function = self._function or {"name": "", "arguments": ""}
             for name in ("name", "arguments"):
-                self._function[name] = text_of(self._function[name]) + text_of(function.get(name))
+                self._function[name] = text_or_empty(self._function[name]) + text_or_empty(function.get(name))
         for name, value in delta.items():
             if name not in _OWN and value is not None:
                 self._others[name] = _merged(self._others.get(name), value)
 
     def _add_call(self, part: Event) -> None:
         """Add a part of a tool call to the call with its index or id, or to a new call."""
-        call_id, index = text_of(part.get("id")), part.get("index")
+        call_id, index = text_or_empty(part.get("id")), part.get("index")
         call = next((other for other in self._calls if other.index == index), None) if index is not None else None
         if index is None and self._calls and not call_id:
             call = self._calls[-1]
@@ -292,13 +296,13 @@ class _Call:
         self._others: JsonObject = {}
 
     def add(self, part: Event) -> None:
-        self.id = self.id or text_of(part.get("id"))
-        self._kind = text_of(part.get("type")) or self._kind or ("custom" if "custom" in part else "")
+        self.id = self.id or text_or_empty(part.get("id"))
+        self._kind = text_or_empty(part.get("type")) or self._kind or ("custom" if "custom" in part else "")
         function = mapping_or_empty(part.get("function")) or mapping_or_empty(part.get("custom"))
-        name = text_of(function.get("name"))
+        name = text_or_empty(function.get("name"))
         self._name += "" if name == self._name else name
         arguments = function.get("arguments", function.get("input"))
-        self._arguments += text_of(arguments)
+        self._arguments += text_or_empty(arguments)
         for key, value in part.items():
             if key not in ("index", "id", "type", "function", "custom") and value is not None:
                 self._others[key] = _merged(self._others.get(key), value)
@@ -356,10 +360,10 @@ class ResponsesAccumulator(Accumulator):
 
     @staticmethod
     def recognises(event: Event) -> bool:
-        return text_of(event.get("type")).startswith("response.")
+        return text_or_empty(event.get("type")).startswith("response.")
 
     def add(self, event: Event) -> None:
-        kind, index = text_of(event.get("type")), index_of(event.get("output_index"), 0)
+        kind, index = text_or_empty(event.get("type")), integer_or(event.get("output_index"), 0)
         if kind in ("response.output_item.added", "response.output_item.done"):
             self._items[index] = copy.deepcopy(dict(mapping_or_empty(event.get("item"))))
         elif kind in _ENDS:
@@ -382,32 +386,32 @@ class ResponsesAccumulator(Accumulator):
             if item.get("type") == "message"
             for part in list_or_empty(item.get("content"))
         ]
-        return "".join(text_of(part.get("text")) for part in parts)
+        return "".join(text_or_empty(part.get("text")) for part in parts)
 
     def _end(self, reason: str, response: Event) -> None:
-        self.finish_reason = text_of(mapping_or_empty(response.get("incomplete_details")).get("reason")) or reason
+        self.finish_reason = text_or_empty(mapping_or_empty(response.get("incomplete_details")).get("reason")) or reason
         self.usage = usage_of(self.format, response.get("usage")) or self.usage
         output = response.get("output")
         if isinstance(output, list) and len(output) >= len(self._items):
             self._items = {index: copy.deepcopy(dict(mapping_or_empty(item))) for index, item in enumerate(output)}
 
     def _add(self, item: JsonObject, kind: str, event: Event) -> None:
-        delta, index = text_of(event.get("delta")), index_of(event.get("content_index"), 0)
+        delta, index = text_or_empty(event.get("delta")), integer_or(event.get("content_index"), 0)
         if kind == "response.content_part.added":
             _set(item, "content", index, mapping_or_empty(event.get("part")))
         elif kind == "response.reasoning_summary_part.added":
-            _set(item, "summary", index_of(event.get("summary_index"), 0), mapping_or_empty(event.get("part")))
+            _set(item, "summary", integer_or(event.get("summary_index"), 0), mapping_or_empty(event.get("part")))
         elif kind in _PARTS:
             field, name = _PARTS[kind]
             part = _part_at(item, field, index, "output_text" if name == "text" else name)
-            part[name] = text_of(part.get(name)) + delta
+            part[name] = text_or_empty(part.get(name)) + delta
         elif kind in _TEXTS:
-            item[_TEXTS[kind]] = text_of(item.get(_TEXTS[kind])) + delta
+            item[_TEXTS[kind]] = text_or_empty(item.get(_TEXTS[kind])) + delta
         elif kind in _THOUGHTS:
             field, part_type = _THOUGHTS[kind]
-            part_index = index_of(event.get("summary_index"), 0) if field == "summary" else index
+            part_index = integer_or(event.get("summary_index"), 0) if field == "summary" else index
             part = _part_at(item, field, part_index, part_type)
-            part["text"] = text_of(part.get("text")) + delta
+            part["text"] = text_or_empty(part.get("text")) + delta
         elif kind == "response.output_text.annotation.added":
             part = _part_at(item, "content", index, "output_text")
             part["annotations"] = [*list_or_empty(part.get("annotations")), copy.deepcopy(event.get("annotation"))]

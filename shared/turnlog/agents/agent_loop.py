@@ -149,14 +149,12 @@ class AgentLoop:
 
     def send(self, messages: Sequence[Mapping[str, Any]]) -> Step:
         """Begin a new run with these messages, or send them to the run that has the session."""
-        agent = yield from self._read()
-        if self.plan.parent is not None and (self.plan.session.id, self.plan.agent_id) in self.plan.parent.answered:
-            agent_id = self.plan.agent_id
-            message = (
-                f"agent {agent_id!r} has answered within this call: another message needs an agent or child of its own"
-            )
+        agent, plan, parent = (yield from self._read()), self.plan, self.plan.parent
+        if parent is not None and (plan.session.id, plan.agent_id) in parent.answered:
+            reason = "another message needs an agent or child of its own"
+            message = f"agent {plan.agent_id!r} has answered within this call: {reason}"
             raise InvalidInputError(message, code="second_message")
-        if self.plan.parent is not None and agent.get("parent") == self.plan.parent.call.key:
+        if parent is not None and agent.get("parent") == parent.call.key:
             return (yield from self._with_lease(self._resume()))  # the call is tried again
         while True:
             self._begin_run()
@@ -220,10 +218,10 @@ class AgentLoop:
             yield from self._release()
             raise
         yield from self._release()
-        if self.plan.parent is not None:
-            self.plan.parent.run.add_usage(self.usage)
-            self.plan.parent.children.pop(self.plan.session.id, None)
-            self.plan.parent.answered.add((self.plan.session.id, self.plan.agent_id))
+        if (parent := self.plan.parent) is not None:
+            parent.run.add_usage(self.usage)
+            parent.children.pop(self.plan.session.id, None)
+            parent.answered.add((self.plan.session.id, self.plan.agent_id))
         return result
 
     def _release(self) -> Step:
@@ -431,7 +429,7 @@ class AgentLoop:
                 waiting = {"call_id": call.id, "ref": call.ref, "name": call.name, "effect": "unknown"}
                 break
             if executed is Effect.NONE:
-                executed = yield from self._recorded_call(call, has_effect=has_effect)
+                executed = yield from self._traced_call(call, has_effect=has_effect)
             results.append(executed)
             if has_effect and number + 1 < len(calls):
                 yield self._append_results(results)
@@ -471,7 +469,7 @@ class AgentLoop:
         tool = self.plan.tools.get(name)
         return tool is not None and not tool.idempotent
 
-    def _recorded_call(self, call: RequestedCall, *, has_effect: bool) -> Step:
+    def _traced_call(self, call: RequestedCall, *, has_effect: bool) -> Step:
         """Execute a call in a span, and return its result."""
         names = {"gen_ai.tool.name": call.name, "gen_ai.tool.type": "function", "gen_ai.tool.call.id": call.id}
         facts = {**self.facts("execute_tool"), **names}
@@ -583,7 +581,7 @@ class AgentLoop:
         window = yield self._window()
         calls = list[RequestedCall]()
         for open_call in window.open_calls:
-            recalled, author = yield LoopStep(partial(_recorded_call, plan.session, open_call.ref))
+            recalled, author = yield LoopStep(partial(_call_in_log, plan.session, open_call.ref))
             if plan.author is None or author in (None, plan.author):
                 arguments = recalled.arguments
                 text = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
@@ -700,7 +698,7 @@ def user_message(text: str, format: str) -> JsonObject:
     return body
 
 
-def _recorded_call(session: Session, ref: str) -> tuple[Recalled, str | None]:
+def _call_in_log(session: Session, ref: str) -> tuple[Recalled, str | None]:
     """Return a call in the log, and the author of its message."""
     position = int(ref.split(".", maxsplit=1)[0])
     page = session.page(after=position - 1, limit=1)

@@ -77,17 +77,17 @@ def list_or_empty(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def text_of(value: object) -> str:
+def text_or_empty(value: object) -> str:
     """Return the value if it is a text, else an empty one."""
     return value if isinstance(value, str) else ""
 
 
-def index_of(value: object, default: int) -> int:
-    """Return the value if it is an integer, else ``default``."""
+def integer_or(value: object, default: int) -> int:
+    """Return the value if it is an integer and no truth value, else ``default``."""
     return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
-def input_of(text: str) -> JsonObject:
+def parsed_input(text: str) -> JsonObject:
     """Return the object that a JSON text holds; an incomplete or invalid text is returned under ``_raw``."""
     if not text.strip():
         return {}

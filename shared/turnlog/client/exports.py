@@ -8,6 +8,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -79,17 +80,8 @@ class SessionImports(OwnerResource):
         with ExportFile(file) as export:
             wanted = export.sessions(session, is_single=session_id is not None)
             export.check()
-            return [
-                import_checked(
-                    self._backend,
-                    export,
-                    exported,
-                    session_id=session_id,
-                    documents=documents,
-                    on_positions=on_positions,
-                )
-                for exported in wanted
-            ]
+            import_one = partial(import_checked, self._backend, export, documents=documents, on_positions=on_positions)
+            return [import_one(exported, session_id=session_id) for exported in wanted]
 
 
 def import_checked(

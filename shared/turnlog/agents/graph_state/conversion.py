@@ -49,123 +49,133 @@ GRAPH = "graph"
 """The field of an agent's execution state that holds the graph's other values."""
 
 
-class Saving:
-    """Saves one state to a session.
+@dataclasses.dataclass(frozen=True, slots=True)
+class CheckedState:
+    """A graph's state, checked, and divided into what is appended, what is stored as JSON, and what can't be stored.
+
+    ``messages`` are those of the list under the key ``source``; None stands for one that can't be appended. ``lists`` are the keys
+    that hold lists of messages. ``stored`` and ``handlers`` are the other values. With ``is_compressed`` the state's ``messages``
+    leave out some of the conversation.
+    """
+
+    values: dict[str, Any]
+    agent_id: str
+    source: str
+    messages: Sequence[GraphMessage | None]
+    lists: list[str]
+    stored: dict[str, Any]
+    handlers: Handlers
+    is_compressed: bool
+    problems: Sequence[Problem]
+
+
+def check_state(
+    state: Any,
+    agent_id: str,
+    *,
+    replacement: tuple[str, Any] | None = None,
+    earlier: Sequence[Any] = (),
+    offset: int = 0,
+    is_compressed: bool | None = None,
+) -> CheckedState:
+    """Check a state, and divide it for `Saving`.
 
     ``replacement`` is used instead of the state's messages when only it can be new: a key of the state, and the messages, with
     ``offset`` messages before them there. ``earlier`` are messages that may have the calls of their results.
     """
+    values = _values(state)
+    own_id, problems = _own_agent_id(values, agent_id)
+    own = FULL if isinstance(values.get(FULL), list | tuple) and values[FULL] else MESSAGES
+    source, listed = replacement if replacement is not None else (own, values.get(own))
+    lists = [name for name in (MESSAGES, FULL) if isinstance(values.get(name), list | tuple)]
+    stored, handlers, lost = split_storable({name: value for name, value in values.items() if name not in lists})
+    is_short = is_compressed if is_compressed is not None else has_compressed(values)
+    messages, bodies = list[GraphMessage | None](), None
+    if isinstance(listed, list | tuple):
+        for message in listed:
+            if not is_removal(message):
+                converted, own_problems = to_graph_message(message, f"/{source}/{offset + len(messages)}")
+                messages.append(converted)
+                problems += own_problems
+        bodies = [_body(message) for message in messages]
+    calls = [_body(to_graph_message(message, "")[0]) for message in earlier]
+    for problem in problems_of(stored, bodies, own_id, source=source, earlier=calls, offset=offset):
+        # A compressed list may have a result without its call.
+        if source == FULL or not is_short or problem.code != "result_without_call":
+            problems.append(problem)
+    all_problems = tuple(dict.fromkeys([*problems, *lost]))
+    return CheckedState(values, own_id, source, messages, lists, stored, handlers, is_short, all_problems)
 
-    def __init__(
-        self,
-        state: Any,
-        agent_id: str,
-        *,
-        snapshot: str | None = None,
-        replacement: tuple[str, Any] | None = None,
-        earlier: Sequence[Any] = (),
-        offset: int = 0,
-        is_compressed: bool | None = None,
-    ) -> None:
-        self._state = _values(state)
-        self._snapshot = snapshot
-        self._problems = list[Problem]()
-        self._agent_id = self._check_agent(agent_id)
-        own = FULL if isinstance(self._state.get(FULL), list | tuple) and self._state[FULL] else MESSAGES
-        self._source, listed = replacement if replacement is not None else (own, self._state.get(own))
-        self._messages = (
-            [message for message in listed if not is_removal(message)] if isinstance(listed, list | tuple) else None
-        )
-        self._lists = [name for name in (MESSAGES, FULL) if isinstance(self._state.get(name), list | tuple)]
-        self._parsed = list[GraphMessage | None]()
-        self._earlier, self._offset = earlier, offset
-        self._is_compressed = is_compressed if is_compressed is not None else has_compressed(self._state)
 
-    def check(self) -> tuple[list[Problem], dict[str, Any], Handlers]:
-        """Return the problems of the state, and its values apart from messages: those that can be stored, and the others."""
-        values = {name: value for name, value in self._state.items() if name not in self._lists}
-        stored, handlers, lost = split_storable(values)
-        for index, message in enumerate(self._messages or []):
-            parsed, problems = to_graph_message(message, f"/{self._source}/{self._offset + index}")
-            self._parsed.append(parsed)
-            self._problems += problems
-        self._check(stored)
-        self._problems += lost
-        self._problems = list(dict.fromkeys(self._problems))
-        return self._problems, stored, handlers
+def _own_agent_id(values: Mapping[str, Any], agent_id: str) -> tuple[str, list[Problem]]:
+    """Return the agent id that a state names, or ``agent_id`` when it names none or an invalid one, which is a problem."""
+    own = values.get("agent_id")
+    if isinstance(own, str) and own:
+        try:
+            return check_agent_id(own), []
+        except InvalidInputError:
+            return check_agent_id(agent_id), [Problem("invalid_id", "/agent_id", "agent_id is not one that we take")]
+    return check_agent_id(agent_id), []
 
-    def run(self, session: Session) -> Converted:
-        """Save the state to the session, and return it with the metadata of the conversion."""
+
+class Saving:
+    """Saves a checked state to a session. What the session refuses becomes a problem of the state."""
+
+    def __init__(self, session: Session, checked: CheckedState) -> None:
         self._session = session
-        _, stored, handlers = self.check()
+        self._checked = checked
+        self._problems = list(checked.problems)
+
+    def run(self, snapshot: str | None) -> Converted:
+        """Save the state, and return it with the metadata of the conversion."""
         aligned, positions = self._append_messages()
-        state = with_problems(self._state, self._problems)
-        self._store_state(state, stored, aligned, positions)
+        state = with_problems(self._checked.values, self._problems)
+        self._store_state(state, aligned, positions)
         return record_conversion(
-            session,
+            self._session,
             state,
-            handlers,
+            self._checked.handlers,
             self._problems,
-            self._agent_id,
-            self._snapshot,
+            self._checked.agent_id,
+            snapshot,
             (positions[0], positions[-1]) if positions else None,
             direction="to_session",
         )
 
-    def _check_agent(self, agent_id: str) -> str:
-        own = self._state.get("agent_id", agent_id)
-        try:
-            return check_agent_id(own if isinstance(own, str) else "")
-        except InvalidInputError:
-            if isinstance(own, str) and own:
-                self._problems.append(Problem("invalid_id", "/agent_id", "agent_id is not one that we take"))
-            return check_agent_id(agent_id)
-
-    def _check(self, stored: Mapping[str, Any]) -> None:
-        bodies = None if self._messages is None else [_body(message) for message in self._parsed]
-        has_all_calls = self._source == FULL or not self._is_compressed
-        earlier = [_body(to_graph_message(message, "")[0]) for message in self._earlier]
-        problems = problems_of(
-            stored, bodies, self._agent_id, source=self._source, earlier=earlier, offset=self._offset
-        )
-        # A compressed list may have a result without its call.
-        self._problems += [problem for problem in problems if has_all_calls or problem.code != "result_without_call"]
-
     def _append_messages(self) -> tuple[Aligned, list[int]]:
         """Append new messages, and return their positions. What the log refuses becomes a problem."""
+        checked = self._checked
 
         def refused(error: TurnlogError) -> None:
-            self._problems.append(Problem(error.error_code, f"/{self._source}", error.detail))
+            self._problems.append(Problem(error.error_code, f"/{checked.source}", error.detail))
 
-        is_compressed = self._source == MESSAGES and self._is_compressed
+        is_compressed = checked.source == MESSAGES and checked.is_compressed
         aligned, positions = append_new(
-            self._session, self._parsed, is_compressed=is_compressed, is_same_run=self._is_same_run, refused=refused
+            self._session, checked.messages, is_compressed=is_compressed, is_same_run=self._is_same_run, refused=refused
         )
         if not aligned.is_sure:
             message = "nothing of a compressed list is in the log: none of it was appended"
-            self._problems.append(Problem("messages_not_aligned", f"/{self._source}", message))
+            self._problems.append(Problem("messages_not_aligned", f"/{checked.source}", message))
         return aligned, positions
 
     def _is_same_run(self) -> bool | None:
         """Return whether the state is of the run that was saved before; None when that is unknown."""
-        run_id = self._state.get("run_id")
+        run_id = self._checked.values.get("run_id")
         try:
-            known = self._session.agent(self._agent_id).state.get("run_id")
+            known = self._session.agent(self._checked.agent_id).state.get("run_id")
         except NotFoundError:
             known = None
         return None if run_id is None or known is None else bool(known == run_id)
 
-    def _store_state(
-        self, state: Mapping[str, Any], stored: Mapping[str, Any], aligned: Aligned, positions: Sequence[int]
-    ) -> None:
+    def _store_state(self, state: Mapping[str, Any], aligned: Aligned, positions: Sequence[int]) -> None:
         """Store the execution state and the graph's other values; a refusal becomes a problem."""
         own_fields, _, _ = split_storable({name: state[name] for name in ("metadata", "errors") if name in state})
-        values = {**stored, **own_fields}
-        fields = valid_fields(values, self._agent_id)
+        values = {**self._checked.stored, **own_fields}
+        fields = valid_fields(values, self._checked.agent_id)
         kept = {
             "values": {name: value for name, value in values.items() if name not in fields},
             "view": self._view(aligned, positions[-1] if positions else aligned.head),
-            "lists": self._lists,
+            "lists": self._checked.lists,
         }
         try:
             self._store({**fields, GRAPH: kept}, values)
@@ -174,18 +184,19 @@ class Saving:
 
     def _store(self, fields: dict[str, Any], values: Mapping[str, Any]) -> None:
         """Store the fields; other fields of the agent stay as they are."""
+        agent_id = self._checked.agent_id
 
         def attempt() -> None:
             state = self._session.state()
             agents = state.state.get("agents")
-            before = agents.get(self._agent_id) if isinstance(agents, dict) else None
+            before = agents.get(agent_id) if isinstance(agents, dict) else None
             known: dict[str, Any] = before if isinstance(before, dict) else {}
             # Before the state is stored: a conversion that stops in between then sets it again.
             self._set_system(known, values.get("system_prompt"))
             others = {name: value for name, value in known.items() if name not in values}
-            after = {**others, **fields, "agent_id": self._agent_id}
+            after = {**others, **fields, "agent_id": agent_id}
             patch = [] if isinstance(agents, dict) else [{"op": "add", "path": "/agents", "value": {}}]
-            patch.append({"op": "add", "path": f"/agents/{self._agent_id}", "value": after})
+            patch.append({"op": "add", "path": f"/agents/{agent_id}", "value": after})
             self._session.patch_state(patch, if_version=state.version)
 
         retried(attempt, VersionMismatchError)
@@ -202,20 +213,16 @@ class Saving:
 
         Returns None when the list is not compressed.
         """
-        short = self._state.get(MESSAGES)
-        if not self._is_compressed or not isinstance(short, list | tuple):
+        short = self._checked.values.get(MESSAGES)
+        if not self._checked.is_compressed or not isinstance(short, list | tuple):
             return None
         shown = list[Any]()
         for index, message in enumerate(short):
             parsed, _ = to_graph_message(message, f"/{MESSAGES}/{index}")
-            if parsed is None:
-                continue
-            position = aligned.position(parsed.identity)
-            shown.append(
-                position
-                if position is not None
-                else [parsed.body, (parsed.meta.get("metadata") or {}).get(GRAPH_METADATA)]
-            )
+            if parsed is not None:
+                position = aligned.position(parsed.identity)
+                object_fields = (parsed.meta.get("metadata") or {}).get(GRAPH_METADATA)
+                shown.append(position if position is not None else [parsed.body, object_fields])
         return {"shown": shown, "head": head}
 
 
@@ -228,8 +235,7 @@ def validate_graph_state(state: Any, *, agent_id: str = DEFAULT_AGENT) -> list[d
 
     Raises `InvalidInputError`, code ``not_a_state``, for a value that is no state.
     """
-    problems, _, _ = Saving(state, agent_id).check()
-    return listed_problems(problems)
+    return listed_problems(check_state(state, agent_id).problems)
 
 
 def save_graph_state(
@@ -242,7 +248,7 @@ def save_graph_state(
     name the 10 newest stay. Problems do not stop the conversion. Errors of a session that has ended, or of an engine that does
     not answer, are raised.
     """
-    return Saving(state, agent_id, snapshot=snapshot).run(session)
+    return Saving(session, check_state(state, agent_id)).run(snapshot)
 
 
 def load_graph_state(
@@ -360,16 +366,16 @@ class _NodeConversion:
                 merged[name] = merge_answer(earlier, _listed(value)) if name == MESSAGES else value
         source = FULL if FULL in update else MESSAGES
         new = [message for message in _listed(update.get(source)) if not is_removal(message)]
-        saving = Saving(
+        checked = check_state(
             merged,
             self.agent_id,
-            snapshot=self.snapshot_after,
             replacement=(source, new),
             earlier=earlier if source == MESSAGES else (),
             offset=len(_listed(merged.get(source))) - len(new),
             is_compressed=self._is_compressed(before.state, merged, update),
         )
-        return self._answer(state, update, before, saving.run(self._session(state)))
+        after = Saving(self._session(state), checked).run(self.snapshot_after)
+        return self._answer(state, update, before, after)
 
     def _answer(self, state: Any, update: Mapping[str, Any], before: Converted, after: Converted) -> dict[str, Any]:
         """Return the node's answer with the metadata and problems of both conversions."""

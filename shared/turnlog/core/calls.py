@@ -138,7 +138,7 @@ def outline_of(message: Message) -> MessageOutline:
             for call in message.tool_calls
             if is_known
         ),
-        results=tuple(_result_fact(result) for result in message.tool_results if is_known),
+        results=tuple(_result_outline(result) for result in message.tool_results if is_known),
         given_role=message.given_role,
         name=message.name,
         has_closing=message.closing > 0,
@@ -146,7 +146,7 @@ def outline_of(message: Message) -> MessageOutline:
     )
 
 
-def _result_fact(result: ToolResult) -> ResultOutline:
+def _result_outline(result: ToolResult) -> ResultOutline:
     text = result.text
     return ResultOutline(result_key(result), result.name, result.by_name, result.is_error, text, len(text))
 
@@ -167,11 +167,11 @@ class UnansweredCall:
     name_hash: bytes
 
 
-def unanswered_calls(position: int, facts: MessageOutline) -> list[UnansweredCall]:
+def unanswered_calls(position: int, outline: MessageOutline) -> list[UnansweredCall]:
     """Return the calls of the message at a position, before any result."""
     return [
         UnansweredCall(Ref(position, index), call_hash(call.key), call_hash(call.name))
-        for index, call in enumerate(facts.calls)
+        for index, call in enumerate(outline.calls)
     ]
 
 
@@ -225,6 +225,7 @@ class OpenIndex:
         self._more = before.more
         self._answered = set[int]()
         self._groups: dict[_Key, dict[bytes, list[UnansweredCall]]] = {}
+        # Key, value and the position of a message -> index in the group of its first call that may be open.
         self._heads: dict[tuple[_Key, bytes, int], int] = {}
         self._oldest = {"any": 0, "with an id": 0}
 
@@ -279,13 +280,13 @@ class OpenIndex:
             group.pop()
         if not group:
             return None
-        place = key, value, group[-1].ref.position
-        index = self._heads.get(place)
+        newest = group[-1].ref.position
+        index = self._heads.get((key, value, newest))
         if index is None:
-            index = bisect_left(group, place[2], key=lambda call: call.ref.position)
+            index = bisect_left(group, newest, key=lambda call: call.ref.position)
         while id(group[index]) in self._answered:
             index += 1
-        self._heads[place] = index
+        self._heads[key, value, newest] = index
         return group[index]
 
 
@@ -301,25 +302,25 @@ class Pairing:
     """Tool calls and results of a range of messages, paired.
 
     ``call_of`` maps a result's place (position, index) to its call. ``result_of`` maps a call to its newest result.
-    ``open`` are the calls without a result, ``orphans`` the results without a call. ``seconds`` are results that came
-    after their call had been answered.
+    ``open`` are the calls without a result, ``orphans`` the results without a call. ``second_results`` came after
+    their call had been answered.
     """
 
     call_of: dict[tuple[int, int], Ref] = field(default_factory=dict)
     result_of: dict[Ref, tuple[int, int]] = field(default_factory=dict)
     open: OpenCalls = field(default_factory=OpenCalls)
     orphans: list[tuple[int, int]] = field(default_factory=list)
-    seconds: list[tuple[int, int]] = field(default_factory=list)
+    second_results: list[tuple[int, int]] = field(default_factory=list)
 
 
 def pair(messages: Iterable[tuple[int, MessageOutline]], *, before: OpenCalls | None = None) -> Pairing:
     """Pair results with calls in (position, outline) items, in order. ``before`` are calls that were open already."""
     pairing, index = Pairing(), OpenIndex(before or OpenCalls())
     answered: dict[bytes, Ref] = {}
-    for position, facts in messages:
-        if facts.calls:
-            index.opened(unanswered_calls(position, facts))
-        for number, result in enumerate(facts.results):
+    for position, outline in messages:
+        if outline.calls:
+            index.opened(unanswered_calls(position, outline))
+        for number, result in enumerate(outline.results):
             _pair_result(pairing, index, answered, (position, number), result)
     pairing.open = index.calls()
     return pairing
@@ -340,7 +341,7 @@ def _pair_result(
     if earlier is None:
         pairing.orphans.append(place)
         return
-    pairing.seconds.append(place)
+    pairing.second_results.append(place)
     pairing.call_of[place] = earlier
     pairing.result_of[earlier] = place
 

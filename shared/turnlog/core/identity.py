@@ -1,4 +1,7 @@
-"""Owners of sessions: a tenant and a user. Names and ids are checked in this module; nothing else builds an owner."""
+"""Owners of sessions, and what a block of code works for: a tenant, and a call with its correlation id.
+
+Names and ids are checked in this module; nothing else builds an owner.
+"""
 
 from __future__ import annotations
 
@@ -125,17 +128,17 @@ def serving(tenant_id: str | None) -> Within[str | None]:
 
 CORRELATION_PATTERN = r"^[A-Za-z0-9_.:/+=@-]{1,128}$"
 """Characters of a correlation id. Logs print it unchanged, so free text is not allowed."""
-_PATTERN = re.compile(CORRELATION_PATTERN)
-_CURRENT: ContextVar[str | None] = ContextVar("turnlog_correlation_id", default=None)
+_CORRELATION_ID = re.compile(CORRELATION_PATTERN)
+_CORRELATED: ContextVar[str | None] = ContextVar("turnlog_correlation_id", default=None)
 
 
 def correlation_id() -> str | None:
     """Return the correlation id of the current call in this thread or task, or None."""
-    return _CURRENT.get()
+    return _CORRELATED.get()
 
 
 def is_correlation_id(value: object) -> bool:
-    return isinstance(value, str) and _PATTERN.fullmatch(value) is not None
+    return isinstance(value, str) and _CORRELATION_ID.fullmatch(value) is not None
 
 
 def correlated(value: str | None) -> Within[str | None]:
@@ -147,7 +150,7 @@ def correlated(value: str | None) -> Within[str | None]:
     if value is not None and not is_correlation_id(value):
         message = f"a correlation id is 1 to 128 of A-Z a-z 0-9 _ . : / + = @ -, not {value!r:.80}"
         raise InvalidInputError(message, code="invalid_correlation_id")
-    return Within(_CURRENT, value)
+    return Within(_CORRELATED, value)
 
 
 def correlation_of(body: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from typing import ClassVar, NamedTuple, TypeAlias
 
@@ -35,7 +35,6 @@ class Turn(Lasting):
         return bool(set(self.call_ids) & set(self.result_ids))
 
 
-Envelope: TypeAlias = Mapping[str, object]
 Bodies: TypeAlias = Sequence[Sequence[JsonObject]]
 """The provider messages of each turn."""
 

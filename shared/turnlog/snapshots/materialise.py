@@ -39,7 +39,7 @@ from turnlog.log.tombstones import (
     since_of,
     still_erased,
 )
-from turnlog.ports import Absent, AttributeValue, BlobStore, Condition, Equal, Item, Key, Query, get_item
+from turnlog.ports import Absent, AttributeValue, BlobStore, Condition, Equal, Item, Key, Query
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import commit_item, payload_item
 from turnlog.snapshots.segment_format import SealedCommit
@@ -181,12 +181,6 @@ class Materialiser:
             raise ConflictError(f"slot {item_name(item)} has another commit", code="session_exists")
 
     # ------------------------------------------------------------ what is there
-
-    def has(self, keys: SessionKeys, header: Header) -> bool:
-        """Whether the complete session has this very commit."""
-        slot = keys.commit(header.first)
-        item = get_item(self._items, slot)
-        return item is not None and "k" in item and read_commit(item).header.hash == header.hash
 
     def ending_at(self, keys: SessionKeys, last: int) -> Header | None:
         """Return the header of the commit that ends at a position, even of a claim; None without such a commit."""

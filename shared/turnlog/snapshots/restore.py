@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, cast
 
 from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, SessionExistsError
-from turnlog.core.events import NoteEvent
+from turnlog.core.events import RESTORE, NoteEvent
 from turnlog.core.identity import Owner, check_session_id
 from turnlog.core.json_values import JsonObject
 from turnlog.jobs.models import Job
@@ -39,8 +39,6 @@ from turnlog.snapshots.segment_format import SealedCommit
 
 if TYPE_CHECKING:
     from turnlog.privacy.erase import EraseSessions
-
-RESTORE = "restore"
 
 
 def add_restore_note(

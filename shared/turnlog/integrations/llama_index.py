@@ -112,7 +112,8 @@ class TurnlogMemory(BaseMemory):
     """A memory of an agent: `get` returns the session's window, `get_all` all messages.
 
     ``budget``, ``policy`` and ``output_reserve`` are those of `Session.context`; keep room for the system prompt, the tools and
-    what one run says, which LlamaIndex puts behind the window until the run is over.
+    what one run says, which LlamaIndex puts behind the window until the run is over. A saved workflow ``Context`` is without its
+    memory: give it to the next run again.
     """
 
     _store: TurnlogChatStore = PrivateAttr()
@@ -139,6 +140,11 @@ class TurnlogMemory(BaseMemory):
     ) -> TurnlogMemory:
         """Return the memory of one key of a store."""
         return cls(store, key, Limits(budget=budget, policy=policy, output_reserve=output_reserve))
+
+    def to_dict(self, **kwargs: Any) -> dict[str, Any]:
+        raise TypeError(
+            "a TurnlogMemory holds an open log, which can't be saved; give the memory to the next run again"
+        )
 
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
         session = self._store.session(self._key)

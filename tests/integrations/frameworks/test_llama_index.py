@@ -1,0 +1,39 @@
+"""`TurnlogMemory` in workflows of LlamaIndex."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.conftest import Harness
+
+pytest.importorskip("llama_index.core", reason="has an environment of its own: make frameworks")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Skipping serialization")
+def test_a_saved_context_is_loaded_and_the_memory_given_again_goes_on(harness: Harness) -> None:
+    from llama_index.core.agent.workflow import FunctionAgent
+    from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
+    from llama_index.core.llms.mock import MockFunctionCallingLLM
+    from llama_index.core.workflow import Context
+
+    from turnlog.integrations.llama_index import TurnlogChatStore, TurnlogMemory
+
+    def memory() -> TurnlogMemory:
+        return TurnlogMemory.from_defaults(TurnlogChatStore(harness.log()), "s", budget=4_000)
+
+    class Scripted(MockFunctionCallingLLM):
+        async def achat_with_tools(self, *args: Any, **options: Any) -> ChatResponse:
+            return ChatResponse(message=ChatMessage("Yes.", role=MessageRole.ASSISTANT))
+
+    async def run() -> None:
+        agent = FunctionAgent(llm=Scripted(), tools=[], streaming=False)
+        context = Context(agent)
+        await agent.run("First?", ctx=context, memory=memory())
+        loaded = Context.from_dict(agent, context.to_dict())
+        await agent.run("Second?", ctx=loaded, memory=memory())
+        assert [message.content for message in memory().get_all()] == ["First?", "Yes.", "Second?", "Yes."]
+
+    asyncio.run(run())

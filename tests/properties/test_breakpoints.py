@@ -115,6 +115,7 @@ def assert_breakpoints(held: Stored, wanted: Asked) -> Window:
         assert item.form == KINDS[wanted.format].form
         assert item.form.items() <= block.items() if wanted.format == "anthropic" else block == item.form
     assert lint(marked.messages, format=wanted.format) == []
+    assert lint(plain.messages, format=wanted.format) == []
     return marked
 
 

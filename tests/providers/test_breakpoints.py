@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.window_messages import calling, result, said
-from turnlog import build_window
+from turnlog import Turnlog, build_window
 from turnlog.linter.rules import lint
 from turnlog.providers import BEFORE_ALL, End, Rendered
 from turnlog.providers.cache_breakpoints import (
@@ -17,6 +17,7 @@ from turnlog.providers.cache_breakpoints import (
     apply_breakpoints,
     breakpoints,
     pointers,
+    without_excess,
 )
 from turnlog.sessions.context_models import WindowAnswer
 
@@ -204,15 +205,29 @@ def test_of_more_than_four_of_their_own_the_oldest_go() -> None:
     request = rendered(*[[own]] * 6)
     assert breakpoints(request, [End(5, 1)], "anthropic") == []
     two = rendered([own, {"type": "tool_result", "tool_use_id": "a", "content": [own, ON, own]}], [own, ON, own])
-    made, _ = apply_breakpoints(two, [], "anthropic")
+    assert breakpoints(two, [End(1, 3), End(1, 2)], "anthropic") == []
+    made = without_excess(two, "anthropic")
     assert made.messages[0]["content"] == [ON, {"type": "tool_result", "tool_use_id": "a", "content": [own, ON, own]}]
-    made, _ = apply_breakpoints(two, [BlockPlace(2, 1, 1)], "anthropic")
-    assert made.messages[0]["content"] == [ON, {"type": "tool_result", "tool_use_id": "a", "content": [ON] * 3}]
-    assert made.messages[1]["content"] == [own] * 3
-    made, _ = apply_breakpoints(request, [], "anthropic")
+    assert made.messages[1:] == two.messages[1:]
+    made = without_excess(request, "anthropic")
     assert [message["content"] for message in made.messages] == [[ON], [ON], *[[own]] * 4]
     points = rendered(*[[{"text": "a"}, POINT]] * 5)
-    assert apply_breakpoints(points, [], "bedrock_converse")[0].messages[0]["content"] == [{"text": "a"}]
+    assert without_excess(points, "bedrock_converse").messages[0]["content"] == [{"text": "a"}]
+
+
+@pytest.mark.parametrize("format", ["anthropic", "bedrock_converse"])
+@pytest.mark.parametrize("applied", ["suggest", "apply"])
+def test_a_history_that_marks_each_message_never_sends_more_than_four(format: Any, applied: Any) -> None:
+    """An app that marks its newest message in each call, and stores it so, was refused from the fifth on."""
+    is_converse = format == "bedrock_converse"
+    content = [{"text": "hi"}, POINT] if is_converse else [{"type": "text", "text": "hi", **EPHEMERAL}]
+    messages = [{"role": role, "content": content} for role in ["user", "assistant"] * 4 + ["user"]]
+    with Turnlog.open("memory://") as log:
+        session = log.sessions.create()
+        session.append(*messages, format=format)
+        window = session.context(format=format, breakpoints=applied)
+    assert str(window.messages).count("cachePoint" if is_converse else "cache_control") == 4
+    assert window.messages[-4:] == messages[-4:]
 
 
 def test_the_kinds_are_the_providers_that_want_them_told() -> None:

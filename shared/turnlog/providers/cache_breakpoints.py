@@ -142,14 +142,10 @@ def pointers(places: Sequence[BlockPlace], format: str) -> list[CacheBreakpoint]
 
 
 def apply_breakpoints(rendered: Rendered, places: Sequence[BlockPlace], format: str) -> tuple[Rendered, System]:
-    """Return the request with breakpoints at the places, and its system text as blocks.
-
-    When there would be more than four, the request's own oldest ones are removed.
-    """
+    """Return the request with breakpoints at the places, and its system text as blocks."""
     kind = KINDS.get(format)
     if kind is None:
         return rendered, rendered.system
-    rendered = _without_oldest(rendered, len(list(_own(rendered, kind))) + len(places) - MAX_BREAKPOINTS, kind)
     system = [kind.text_block(rendered.system)] if rendered.system is not None else None
     tools, messages = list(rendered.tools), list(rendered.messages)
     for place in reversed(places):
@@ -207,8 +203,12 @@ def _marks_in(block: JsonValue, kind: _Kind) -> Iterator[JsonValue]:
         yield from _marks_in(inner_block, kind)
 
 
-def _without_oldest(rendered: Rendered, excess: int, kind: _Kind) -> Rendered:
-    messages = list(rendered.messages)
+def without_excess(rendered: Rendered, format: str) -> Rendered:
+    """Remove the oldest breakpoints of the messages when the request already has more than four, which the provider refuses."""
+    kind = KINDS.get(format)
+    if kind is None:
+        return rendered
+    excess, messages = len(list(_own(rendered, kind))) - MAX_BREAKPOINTS, list(rendered.messages)
     for index, message in enumerate(messages):
         content = message.get("content")
         if excess <= 0:

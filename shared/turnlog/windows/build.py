@@ -30,6 +30,7 @@ from turnlog.providers.cache_breakpoints import (
     apply_breakpoints,
     breakpoints,
     pointers,
+    without_excess,
 )
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, WINDOW_OVERHEAD
@@ -42,7 +43,7 @@ from turnlog.windows.prefix import Made, Prefix, prefix_of, turns_before
 from turnlog.windows.prices import has_evicted
 from turnlog.windows.view import WindowDraft
 
-RENDERER_VERSION = 24
+RENDERER_VERSION = 25
 """Raised by every change that gives another window for the same log and request. A stored ``build`` of another version is
 refused instead of silently giving other bytes (W8). ``tools/record_windows.py`` then records the new windows for the tests."""
 _COUNTED = 1.5
@@ -156,7 +157,7 @@ def build(history: History, request: WindowRequest, memory: Memory | None = None
 
 def _window(made: Made, prefix: Prefix, places: list[BlockPlace], manifest: Manifest, *, tokens: int) -> Window:
     request, view = made.request, made.plan.view
-    rendered: Rendered = made.rendered
+    rendered: Rendered = without_excess(made.rendered, request.format)
     system: System = rendered.system
     if request.apply_breakpoints:
         rendered, system = apply_breakpoints(rendered, places, request.format)

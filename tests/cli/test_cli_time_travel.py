@@ -25,7 +25,7 @@ def test_rewind_says_how_to_undo_it_and_undoes_it(data: Path) -> None:
 def test_fork_and_diff(data: Path) -> None:
     made = as_json("fork", SESSION, "--as", "what-if", "--at", "5", "--title", "What if", "--data", data)
     assert (made["forked_from"], made["forked_at"], made["title"]) == (SESSION, 5, "What if")
-    assert "is what" in ok("fork", SESSION, "--data", data)
+    assert "begins as" in ok("fork", SESSION, "--data", data)
     with Turnlog.open(location_url(data)) as log:
         fork = log.sessions.get("what-if")
         fork.put_state({"lang": "en"})

@@ -22,6 +22,7 @@ from turnlog.cli.options import DEFAULT_DATA, Connection, Json, Where, has_data,
 from turnlog.cli.screen import (
     Output,
     as_json,
+    counted,
     format_number,
     one_line,
     plain,
@@ -99,11 +100,11 @@ def _lint_shown(linted: Sequence[LintedHistory]) -> RenderableType:
             for name, text in (("answer", problem.provider_says), ("fix", problem.fix), ("see", problem.source)):
                 line.append(f"\n    {name}: ", style="dim").append(plain(text))
             shown.append(line)
-    counted = f"{len(linted)} {'history' if len(linted) == 1 else 'histories'}"
+    histories = counted(len(linted), "history", "histories")
     broken, total = sum(not history.valid for history in linted), sum(len(history.problems) for history in linted)
-    problems = f"{total} {'problem' if total == 1 else 'problems'} in {broken} of {counted}"
+    problems = f"{counted(total, 'problem')} in {broken} of {histories}"
     formats = ", ".join(sorted({history.format for history in linted})) or "any provider"
-    verdict = f"{problems if broken else f'{counted}, all valid'} by the rules of {formats}"
+    verdict = f"{problems if broken else f'{histories}, all valid'} by the rules of {formats}"
     return Group(*shown, Text(verdict, style="red" if broken else "green"))
 
 
@@ -259,8 +260,8 @@ def backup(
     """Copy the database and blobs of the data folder while it is in use, and check the copy."""
     with open_client(connection) as log, status_line("copying", json=json) as show:
         report = log.backup(file, progress=lambda done: show(f"copying: {_so_far(done)}"))
-    blobs = f"{format_number(report.blobs)} blobs of {format_number(report.blob_bytes)} bytes"
-    copied = f"{report.file}: {format_number(report.size_bytes)} bytes, {blobs}"
+    blobs = f"{counted(report.blobs, 'blob')} of {counted(report.blob_bytes, 'byte')}"
+    copied = f"{report.file}: {counted(report.size_bytes, 'byte')}, {blobs}"
     shown = Group(copied, _verification_shown(report.verification))
     print_output(Output(report, shown, exit_code=1 if report.verification.damages else 0), json=json)
 
@@ -285,4 +286,4 @@ def _verification_shown(done: Verification) -> RenderableType:
 
 
 def _so_far(done: Verification) -> str:
-    return f"{format_number(done.sessions)} sessions, {format_number(done.commits)} commits"
+    return f"{counted(done.sessions, 'session')}, {counted(done.commits, 'commit')}"

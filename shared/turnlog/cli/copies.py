@@ -27,6 +27,7 @@ from turnlog.cli.screen import (
     Column,
     Output,
     console,
+    counted,
     format_number,
     listing,
     listing_output,
@@ -113,7 +114,8 @@ def show(log: Turnlog, session: Session, snapshot: Name) -> Output:
             grid.add_row(f"{part.first}–{part.last}", format_number(part.size_bytes), part.sha256)
         shown.append(grid)
     if content is not None:
-        shown.append(f"{content.message_count:,} messages, {content.loops:,} loops, {content.tokens:,} tokens\n")
+        totals = (counted(content.message_count, "message"), counted(content.loops, "loop"))
+        shown.append(f"{', '.join(totals)}, {counted(content.tokens, 'token')}\n")
         for message in content.messages:
             heading = f"{message.position:>5}  {message.tokens:,} tokens"
             shown.append(message_text(message.body, heading=heading))
@@ -148,7 +150,9 @@ def restore(
     answer = of_session.restore_snapshot(snapshot, as_=cast("Any", as_), session_id=session_id)
     if isinstance(answer, Job):
         return Output(answer, f"a long history: job {answer.job_id} restores it (turnlog jobs)")
-    return Output(answer, f"{answer.session_id} is as it was: {answer.messages:,} messages, head {answer.head}")
+    return Output(
+        answer, f"{answer.session_id} is as it was: {counted(answer.messages, 'message')}, head {answer.head}"
+    )
 
 
 Paths = Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER...", help="Files and folders to import.")]
@@ -235,7 +239,7 @@ def _shown(report: Report) -> RenderableType:
             shown.append(Text(f"{one_line(row.error.detail, 300)} ({row.error.error_code})", style="red"))
     done = "would be written (dry run)" if report.dry_run else "written"
     sessions = sum(1 for row in report.sessions if row.status in ("new", "grown", "settings"))
-    counts = f"{report.written:,} messages of {sessions:,} sessions {done}"
+    counts = f"{counted(report.written, 'message')} of {counted(sessions, 'session')} {done}"
     shown.append(Text(f"\n{counts}, {report.seconds:.1f} s", style="bold green" if report.ok else "bold red"))
     return Group(*shown)
 
@@ -259,7 +263,6 @@ def export(
         source = log if session is None else log.sessions.get(session)
         export_info = source.export(target, on_bytes=on_bytes)
     fields = export_info.model_dump(mode="json", exclude={"url", "expires_at"})
-    sizes = f"{format_number(export_info.positions)} positions, {format_number(export_info.size_bytes)} bytes"
-    noun = "session" if export_info.sessions == 1 else "sessions"
-    line = f"{target}: {format_number(export_info.sessions)} {noun}, {sizes}\nsha256 {export_info.sha256}"
+    sizes = f"{counted(export_info.positions, 'position')}, {counted(export_info.size_bytes, 'byte')}"
+    line = f"{target}: {counted(export_info.sessions, 'session')}, {sizes}\nsha256 {export_info.sha256}"
     print_output(Output({"file": str(target), **fields}, line), json=json)

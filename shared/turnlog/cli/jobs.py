@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from turnlog.cli.options import open_as_it_is, with_log
-from turnlog.cli.screen import Column, Output, facts_table, format_number, listing_output, one_line, plain, short_time
+from turnlog.cli.screen import Column, Output, counted, facts_table, listing_output, one_line, plain, short_time
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import encode_json
@@ -86,11 +86,11 @@ def redrive(
     redriven = log.redrive(job_id, failed=failed)
     shown = list[Text]()
     if redriven.dead_letters or not redriven.jobs:
-        shown.append(Text(f"{_counted(redriven.dead_letters, 'dead letter')} back in the queue"))
+        shown.append(Text(f"{counted(redriven.dead_letters, 'dead letter')} back in the queue"))
     if redriven.jobs:
-        shown.append(Text(f"{_counted(len(redriven.jobs), 'job')} queued again: {', '.join(redriven.jobs)}"))
+        shown.append(Text(f"{counted(len(redriven.jobs), 'job')} queued again: {', '.join(redriven.jobs)}"))
     if redriven.left:
-        shown.append(Text(f"{_counted(redriven.left, 'dead letter')} left: not jobs of Turnlog", style="yellow"))
+        shown.append(Text(f"{counted(redriven.left, 'dead letter')} left: not jobs of Turnlog", style="yellow"))
     return Output(redriven, Group(*shown))
 
 
@@ -118,7 +118,7 @@ def await_job(
 def job_line(job: Job) -> str:
     """Describe a job in one line, such as ``job ID (compress) is done: published, after 1 try``."""
     outcome = _outcome(job)
-    tries = f", after {_counted(job.attempts, 'try', 'tries')}" if job.attempts else ""
+    tries = f", after {counted(job.attempts, 'try', 'tries')}" if job.attempts else ""
     return f"job {job.job_id} ({job.kind}) is {job.status}{f': {outcome}' if outcome else ''}{tries}"
 
 
@@ -131,7 +131,3 @@ def _outcome(job: Job) -> str:
     if "segments" in result:
         words.append(f"segments up to position {result['last']}")
     return plain(", ".join(words), lines=False)
-
-
-def _counted(count: int, noun: str, plural: str | None = None) -> str:
-    return f"{format_number(count)} {noun if count == 1 else plural or noun + 's'}"

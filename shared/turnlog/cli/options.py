@@ -162,9 +162,8 @@ def open_client(connection: Connection, *, worker: bool | None = None) -> Turnlo
     return open_or_make_client(connection, worker=worker)
 
 
-def open_as_it_is(connection: Connection) -> Turnlog:
-    """Open as `open_client` does, without a worker that would do the engine's jobs."""
-    return open_client(connection, worker=False)
+open_as_it_is = functools.partial(open_client, worker=False)
+"""Open as `open_client` does, without a worker that would do the engine's jobs."""
 
 
 def check_data(connection: Connection) -> None:

@@ -209,6 +209,11 @@ def format_number(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a count with its noun, such as ``1 try`` or ``1,200 tries``; the plural is the noun with an s by default."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 MAX_CHARS = 600
 _ROLES = {"system": "cyan", "user": "bold blue", "assistant": "bold green", "tool": "yellow"}
 
@@ -234,7 +239,7 @@ def _lines(message: Message, max_chars: int | None) -> Iterator[tuple[str, str]]
         yield _shortened(text, max_chars), ""
     media = sum(1 for block in message.content if not hasattr(block, "text"))
     if media:
-        yield f"[{media} part{'s' * (media > 1)} without text]", "dim"
+        yield f"[{counted(media, 'part')} without text]", "dim"
     for call in message.tool_calls:
         yield f"→ {one_line(call.name, 64)}({one_line(call.arguments, 200)})", "magenta"
     for result in message.tool_results:
@@ -326,7 +331,8 @@ def _total(window: WindowAnswer, rows: Sequence[_Row]) -> Text:
     line.append(f"  {format_number(window.tokens)} of {format_number(budget.tokens)} tokens ")
     line.append(f"({share:.0%}, budget {budget.source}{learned})\n")
     line.append(_stable(window))
-    line.append(f"\n{len(window.messages)} messages, {len(window.tools)} tools, head {window.head}\n", style="dim")
+    sizes = f"{counted(len(window.messages), 'message')}, {counted(len(window.tools), 'tool')}"
+    line.append(f"\n{sizes}, head {window.head}\n", style="dim")
     epoch, border = window.manifest.epoch, _border(window.manifest.parts)
     line.append(f"epoch {epoch.id[:8]} since {epoch.since}", style="dim")
     line.append(f", border before {border}\n" if border is not None else ", no border\n", style="dim")
@@ -363,9 +369,9 @@ def _rows(parts: Sequence[WindowPart]) -> Iterator[_Row]:
     for _, group in groupby(shown, lambda part: part.reason if _is_out_loop(part) else id(part)):
         yield _row(list(group), out_by_loop)
     for reason, count in Counter(part.reason or "" for part in out).items():
-        yield _Row(_messages(count), "", "out", 0, STYLES["out"], reason)
+        yield _Row(counted(count, "message"), "", "out", 0, STYLES["out"], reason)
     for kind, count in Counter(part.reason or "" for part in parts if part.kind == "block").items():
-        yield _Row(f"blocks in {_messages(count)}", "", "out", 0, STYLES["out"], kind)
+        yield _Row(f"blocks in {counted(count, 'message')}", "", "out", 0, STYLES["out"], kind)
 
 
 def _is_in_row_of_loop(part: WindowPart) -> bool:
@@ -383,13 +389,9 @@ def _row(group: Sequence[WindowPart], out_by_loop: Mapping[int | None, int]) -> 
     label = {"message": "before loop 1", "older": f"to loop {first.loop}", "loop": loops}.get(first.kind, first.kind)
     style = STYLES[first.level] if first.kind in ("loop", "omission_notice", "older") else _FIXED
     out = out_by_loop[first.loop] if is_loop else 0
-    reason = first.reason or (f"{_messages(out)} out" if out else "")
+    reason = first.reason or (f"{counted(out, 'message')} out" if out else "")
     positions = positions_text(first.first, last.last)
     return _Row(label, positions, first.level, first.tokens, style, reason, first.first if is_loop else None)
-
-
-def _messages(count: int) -> str:
-    return f"{count} message{'s' * (count != 1)}"
 
 
 def positions_text(first: int | None, last: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Commands on sessions: list, show, end, reset, state, history, rewind, fork, diff, erase and redact."""
+"""Commands that read and change sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turnlog.cli.screen import (
     Column,
     Output,
     as_json,
-    format_number,
+    counted,
     listing_output,
     message_text,
     one_line,
@@ -101,7 +101,7 @@ def append(
     answers = [handle.append(*messages[part], format=format, lenient=lenient) for part in parts_of(messages)]
     for answer in answers:
         place = f"positions {answer.first}–{answer.last}" if answer.last > answer.first else f"position {answer.first}"
-        lines.append(f"{place}, {format_number(answer.tokens)} tokens")
+        lines.append(f"{place}, {counted(answer.tokens, 'token')}")
     return Output({"commits": as_json(answers)}, Group(*lines))
 
 
@@ -249,7 +249,7 @@ def rewind(
 ) -> Output:
     """Go back to an earlier moment: later messages and state changes leave the view but stay in the log."""
     info = log.sessions.get(session).rewind(parse_moment(to) or to, if_head=if_head)
-    totals = f"{format_number(info.messages)} messages in {format_number(info.loops)} loops in view"
+    totals = f"{counted(info.messages, 'message')} in {counted(info.loops, 'loop')} in view"
     return Output(info, f"{info.session_id} is as it was at {to}: {totals}; undo with --to {info.head - 1}")
 
 
@@ -266,8 +266,8 @@ def fork(
     """Create a session from another one's content, current or at an earlier moment."""
     settings = {"title": title} if title is not None else {}
     info = log.sessions.get(session).fork(name, at=parse_moment(at), **settings).info()
-    totals = f"{format_number(info.messages)} messages, {format_number(info.loops)} loops"
-    return Output(info, f"{info.session_id} is what {session} was at {info.forked_at}: {totals}")
+    totals = f"{counted(info.messages, 'message')}, {counted(info.loops, 'loop')}"
+    return Output(info, f"{info.session_id} begins as {session} was at {info.forked_at}: {totals}")
 
 
 @with_log(open_client)
@@ -343,16 +343,13 @@ def _has_first_pass(job: Job) -> bool:
     return job.status != "queued" or job.result is not None or job.error is not None
 
 
-_NOUNS = {"memories": "memory"} | {name: name[:-1] for name in ("commits", "items", "parts", "blobs", "requests")}
-
-
 def erasure_line(job: Job, what: str) -> str:
     """Describe an erasure job in one line, such as ``session s: 12 commits, ...``."""
     if job.error is not None:
         return plain(f"{what}: no longer readable; {job.error.detail} ({job.error.code}); job {job.job_id} continues")
     result = job.result or {}
     counts = ", ".join(
-        f"{format_number(count)} {_NOUNS.get(name, name) if count == 1 else name}"
+        counted(count, "memory" if name == "memories" else name.removesuffix("s"), name)
         for name, count in result.items()
         if isinstance(count, int)
     )

@@ -26,7 +26,7 @@ from turnlog.cli.options import (
     policy_value,
     with_connection,
 )
-from turnlog.cli.screen import ChatScreen, console
+from turnlog.cli.screen import ChatScreen, console, counted
 from turnlog.client.model import Session as OpenSession
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
@@ -108,7 +108,7 @@ def _own_tools(session: OpenSession) -> list[Any]:
 
 def _greet(screen: ChatScreen, talk: Talk, model: Model, *, is_new: bool) -> None:
     if screen.is_person:
-        begun = "a new session" if is_new else f"{talk.session.info().messages:,} messages"
+        begun = "a new session" if is_new else counted(talk.session.info().messages, "message")
         screen.note(f"{talk.session.id}: {begun}; {model.name}; /help lists the commands")
     elif is_new:
         console(stderr=True).print(f"turnlog: session {talk.session.id}", soft_wrap=True)

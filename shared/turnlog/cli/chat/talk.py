@@ -12,7 +12,7 @@ from rich.text import Text
 from turnlog.agents import Hooks, RequestedCall, Run, RunResult
 from turnlog.agents.streams import accumulator, as_mapping
 from turnlog.cli.chat.models import Model
-from turnlog.cli.screen import ChatScreen, Output, format_number, message_text, one_line, plain, window_table
+from turnlog.cli.screen import ChatScreen, Output, counted, format_number, message_text, one_line, plain, window_table
 from turnlog.client.conversation import context_options
 from turnlog.client.finding import recall_place, recalled_text, search_text
 from turnlog.client.model import Session
@@ -287,7 +287,7 @@ class Talk:
             message = _message(stored)
             if stored.origin is None and message.role == "user" and not message.tool_results:
                 info = self.session.rewind(stored.position - 1)
-                shown = f"back before {stored.position}: {format_number(info.messages)} messages in view"
+                shown = f"back before {stored.position}: {counted(info.messages, 'message')} in view"
                 return Output({"to": stored.position - 1, "messages": info.messages}, Text(shown, style="dim"))
         raise InvalidInputError("there is nothing to undo", code="nothing_to_undo")
 

@@ -112,7 +112,7 @@ export function Sessions({ params }) {
   return html`<main id="main" class="sessions" tabindex="-1">
     <h1 class="unseen">${t("Sessions")}</h1>
     <form class="bar" role="search" onSubmit=${submit}>
-      <input ref=${field} type="search" value=${text} placeholder=${t("Filter by title or id; Enter searches what was said")} aria-label=${t("Search sessions")}
+      <input ref=${field} type="search" value=${text} placeholder=${t("Filter; Enter searches messages")} aria-label=${t("Search sessions")}
         onInput=${event => { type(event.target.value); if (!event.target.value) search(""); }} />
       <select aria-label=${t("Status")} value=${status} onChange=${event => filter(event.target.value)}>
         <option value="">${t("any status")}</option>${["active", "inactive", "ended"].map(value => html`<option value=${value}>${t(value)}</option>`)}

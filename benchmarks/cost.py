@@ -129,7 +129,7 @@ def turns(long_messages: int) -> list[Turn]:
 
 
 def spend(turn: Turn, engine: Dynamo) -> Spent:
-    """The mean of some turns. Each begins more than five minutes after the last, so it touches the list once."""
+    """Return the mean of some turns. Each begins more than five minutes after the last, so it touches the list once."""
     spent, embedded = Spent(), Embedded.make()
     handler = make_handler(ROUTES, embedded.app)
     own = Scene.build(embedded.app, embedded.clock, turn.messages)
@@ -164,19 +164,19 @@ def spend(turn: Turn, engine: Dynamo) -> Spent:
 
 
 def _compress(scene: Scene) -> Call:
-    """As a worker does it: in the background, without an API request."""
+    """Return the call that summarises as a worker does: in the background, without an API request."""
     return Call("compress_session", {"session_id": scene.agent.id}, body={"mode": "sync", "keep_loops": 1})
 
 
 def sheet(*, only_moto: bool = False, long_messages: int = 10_000) -> tuple[str, list[tuple[Turn, Spent]]]:
-    """What was metered where, and the kinds of turns."""
+    """Return what was metered where, and the kinds of turns."""
     with dynamo(only_moto=only_moto) as engine:
         long_messages = min(long_messages, engine.most_messages or long_messages)
         return engine.name, [(turn, spend(turn, engine)) for turn in turns(long_messages)]
 
 
 def lines(rows: list[tuple[Turn, Spent]], model: LambdaModel) -> list[list[str]]:
-    """A table: USD for a thousand turns."""
+    """Return a table: USD for a thousand turns."""
     services = ("DynamoDB", "Lambda", "HTTP API", "SQS", "S3")
     table = [["1,000 turns of", "API calls", "WRU", "RRU", "own ms", *services, "USD"]]
     for turn, spent in rows:

@@ -133,7 +133,7 @@ class Dynamo:
 
 @contextlib.contextmanager
 def dynamo(*, only_moto: bool = False) -> Iterator[Dynamo]:
-    """A metered DynamoDB with an empty table."""
+    """Yield a metered DynamoDB with an empty table."""
     with contextlib.ExitStack() as stack:
         credentials = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "testing")
         stack.enter_context(mock.patch.dict(os.environ, credentials))

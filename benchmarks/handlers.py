@@ -60,7 +60,7 @@ HERE = Place(sys.executable, _SOURCES, (), "the sources, in the Python of the te
 
 
 def built() -> Place:
-    """What `make bench-starts` has made: the layers, and beside them a whole boto3 of the same version, with its bytecode."""
+    """Return what `make bench-starts` has made: the layers, and a whole boto3 of the same version, with its bytecode."""
     folders = tuple(BUILD / f"{name}Layer" / "python" for name in ("Dependencies", "Shared"))
     python, boto3 = ROOT / ".venv-lambda" / "bin" / "python", BUILD.parent / "boto3"
     if missing := [str(path.relative_to(ROOT)) for path in (*folders, python, boto3) if not path.exists()]:
@@ -90,7 +90,7 @@ class Start:
 
 
 def handler_names() -> list[str]:
-    """``api.append`` and so on: every module of functions/ that has a handler."""
+    """List every module of functions/ that has a handler, such as ``api.append``."""
     files = sorted((ROOT / "functions").glob("*/*.py"))
     return [f"{file.parent.name}.{file.stem}" for file in files if file.stem != "__init__"]
 
@@ -98,7 +98,7 @@ def handler_names() -> list[str]:
 def measure_starts(
     *, runs: int, names: list[str], say: Callable[[str], None], place: Place = HERE
 ) -> tuple[list[Start], str]:
-    """The baseline, then each handler; and what the first requests were made against."""
+    """Measure the baseline, then each handler; return them with what the first requests were made against."""
     with _target() as (environment, target):
         sources = {(BOTO3, "ready"): _BASELINE}
         sources |= {(name, "ready"): _READY.format(name=name) for name in names}
@@ -171,7 +171,7 @@ def _start(name: str, times: Mapping[tuple[str, str], list[list[list[float]]]]) 
 
 @contextlib.contextmanager
 def _target() -> Iterator[tuple[dict[str, str], str]]:
-    """The environment of a function: with dynoxide and one session in it; without it nothing would answer a request."""
+    """Yield the environment of a function: with dynoxide and one session in it; without it nothing would answer a request."""
     environment = {
         "PATH": os.environ.get("PATH", ""),
         "PYTHONPATH": os.pathsep.join(map(str, _SOURCES)),
@@ -222,7 +222,7 @@ def import_costs(name: str) -> dict[str, float]:
 
 
 def _started(name: str, source: str, environment: Mapping[str, str], place: Place) -> str:
-    """A fresh process, without this project's folder in its path."""
+    """Run a source in a fresh process, without this project's folder in its path, and return its output."""
     path = os.pathsep.join(map(str, place.boto3 if name == BOTO3 else place.path))
     return _python(source, {**environment, "PYTHONPATH": path}, place.python)
 
@@ -243,7 +243,7 @@ def _python(source: str, environment: Mapping[str, str], python: str = sys.execu
 
 
 def show(starts: list[Start]) -> None:
-    """A table as docs/reference/benchmarks.md has it."""
+    """Print a table as docs/reference/benchmarks.md has it."""
     print("| handler | import, ms | ready, ms | against boto3 | first request, ms | import to first answer, ms | MB |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for start in starts:

@@ -43,7 +43,7 @@ class Row:
 
 
 def own_times(row: Row, operation: Operation, scene: Scene, engine: Embedded, handler: Handler, runs: int) -> None:
-    """Own CPU time: that of the process during the call, less that of the threads while they are inside a port.
+    """Measure own CPU time: that of the process during the call, less that of the threads while they are inside a port.
 
     Once as a call of the route table, once through the Lambda handler (event in, proxy answer out). The median of
     ``runs`` after one that is not counted; of fewer when they take long.
@@ -83,7 +83,7 @@ def _timed(
 
 
 def spending(row: Row, operation: Operation, scene: Scene, engine: Dynamo) -> None:
-    """Requests and capacity by the guard's meter, then the bytes of the same call from a client without it."""
+    """Count requests and capacity by the guard's meter, then the bytes of the same call from a client without it."""
     operation.before_each(scene)
     call, blobs = operation.make(scene), engine.blobs.calls.copy()
     with engine.guard.measure() as spent:
@@ -118,7 +118,7 @@ def judge(row: Row, operation: Operation) -> None:
 def measure(
     operations: Sequence[Operation], lengths: Sequence[int], dynamo: Dynamo, *, runs: int, say: Callable[[str], None]
 ) -> list[Row]:
-    """A row of each operation at each length; a refused operation is a row with its error."""
+    """Return a row of each operation at each length; a refused operation is a row with its error."""
     from turnlog.http.lambda_api import make_handler
 
     rows = list[Row]()
@@ -154,7 +154,7 @@ def measure(
 
 
 def event_of(call: Call) -> dict[str, Any]:
-    """The call as API Gateway's HTTP API sends it."""
+    """Return the call as API Gateway's HTTP API sends it."""
     route = BY_NAME[call.operation]
     path = route.path
     for name, value in call.path.items():

@@ -110,7 +110,7 @@ KINDS: dict[str, Callable[[str], Iterator[Call | None]]] = {
 
 @functools.cache
 def metered(name: str) -> Life:
-    """What is the same on every machine; own time is 0."""
+    """Return what is the same on every machine; own time is 0."""
     steps, requests = KINDS[name], 0
     with dynamo(only_moto=True) as engine:
         with engine.guard.measure() as meter:
@@ -129,7 +129,7 @@ def metered(name: str) -> Life:
 
 
 def lived(name: str) -> Life:
-    """The same with own time: that of the handlers on this machine, less what the engine takes. Warm: of a second session."""
+    """Return the same with own time: that of the handlers on this machine, less the engine's, of a second, warm session."""
     embedded, steps, own = Embedded.make(), KINDS[name], 0.0
     handler = make_handler(ROUTES, embedded.app)
     for session in ("month-000000", "month-000001"):
@@ -149,7 +149,7 @@ def lived(name: str) -> Life:
 def month(
     lives: Sequence[Life], sessions_a_day: int, model: LambdaModel, *, queues: int, alarm_metrics: int, dashboards: int
 ) -> Month:
-    """Of so many sessions a day: ``CHATS_PER_AGENT`` of the first kind to one of the second."""
+    """Return the bill of so many sessions a day: ``CHATS_PER_AGENT`` of the first kind to one of the second."""
     parts = CHATS_PER_AGENT + 1
     sessions = sessions_a_day * DAYS
     weights = (sessions * CHATS_PER_AGENT / parts, sessions / parts)
@@ -282,7 +282,7 @@ def life_lines(lives: Sequence[Life]) -> list[list[str]]:
 def month_lines(
     lives: Sequence[Life], model: LambdaModel, *, queues: int, alarm_metrics: int, dashboards: int
 ) -> list[list[str]]:
-    """A row for each of `SIZES`."""
+    """Return a row for each of `SIZES`."""
     months = [
         month(lives, size, model, queues=queues, alarm_metrics=alarm_metrics, dashboards=dashboards) for size in SIZES
     ]
@@ -309,7 +309,7 @@ def month_lines(
 
 
 def rate_lines(lives: Sequence[Life], model: LambdaModel) -> list[list[str]]:
-    """What the largest of `SIZES` asks of AWS, beside the quotas of a new account."""
+    """Return what the largest of `SIZES` asks of AWS, beside the quotas of a new account."""
     parts = CHATS_PER_AGENT + 1
 
     def a_day(each: Callable[[Life], float]) -> float:
@@ -365,7 +365,7 @@ _ROW = re.compile(r"^\| ([\w: ]+) \|(?: [\d,.]+ \|){5} ([\d,]+) \|$", re.M)
 
 
 def with_tables(page: str, *, own_times: str = "") -> str:
-    """The page with its tables made again, of figures metered again and of the own times of a page (without one, of this)."""
+    """Return the page with its tables made again, of figures metered again and of the own times of a page (by default this one)."""
     model, own = LambdaModel(), {name: float(ms.replace(",", "")) for name, ms in _ROW.findall(own_times or page)}
     lives = [replace(metered(name), own_ms=own[name]) for name in KINDS]
     bill = markdown(month_lines(lives, model, **standing()))

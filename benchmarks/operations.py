@@ -69,7 +69,7 @@ class Report:
 
 
 def run(*, quick: bool, only_moto: bool = False, handlers: bool = True, lengths: Sequence[int] = ()) -> Report:
-    """All measures; ``quick`` takes fewer runs of shorter sessions."""
+    """Run all measures; ``quick`` takes fewer runs of shorter sessions."""
     lengths = lengths or (QUICK_LENGTHS if quick else LENGTHS)
     with dynamo(only_moto=only_moto) as engine:
         rows = measure(operations(), lengths, engine, runs=2 if quick else 21, say=say)
@@ -84,7 +84,7 @@ def run(*, quick: bool, only_moto: bool = False, handlers: bool = True, lengths:
 
 
 def versions() -> dict[str, str]:
-    """What the figures are of. No host names."""
+    """Return the versions that the figures are of. No host names."""
     values = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -97,7 +97,7 @@ def versions() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit, with a plus when the files differ from it."""
+    """Return the commit, with a plus when the files differ from it."""
     try:
         named = subprocess.run(
             ["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -108,7 +108,7 @@ def _commit() -> str:
 
 
 def show(report: Report) -> None:
-    """The tables, plain when there is no rich."""
+    """Print the tables, plain when there is no rich."""
     print(" · ".join(f"{name} {version}" for name, version in report.versions.items()))
     print(report.note)
     _table(

@@ -81,7 +81,7 @@ class Scene:
 
     @classmethod
     def build(cls, app: Application, clock: FixedClock, messages: int, *, batches: bool = False) -> Scene:
-        """``batches``: also a short session is appended 25 messages a commit, all but its newest 64."""
+        """Build a scene. ``batches``: also a short session is appended 25 messages a commit, all but its newest 64."""
         log = Turnlog(InProcessBackend(app, Owner.of(TENANT, USER)))
         chat = log.sessions.create(f"chat-{messages:07}")
         one_by_one = messages if messages <= _ONE_BY_ONE and not batches else min(messages, AGENT_COMMITS)
@@ -169,7 +169,7 @@ class Operation:
 
 
 def operations() -> list[Operation]:
-    """Those that the route table has."""
+    """Return the operations that the route table has."""
     listed = [
         Operation("window, agent of 64 commits", _window_of_64, Budget(1, 13, 0, 10), once=True),
         Operation(
@@ -237,13 +237,13 @@ def _compress(scene: Scene) -> Call:
 
 
 def _first_summary(scene: Scene) -> None:
-    """Of all there is; what is measured continues it."""
+    """Summarise all there is; what is measured continues it."""
     _whole_turn(scene)
     scene.agent.compress(keep_loops=0)
 
 
 def _whole_turn(scene: Scene) -> None:
-    """A closed loop of its own, so that there is something to cover."""
+    """Append a closed loop of its own, so that there is something to cover."""
     scene.created += 1
     for commit in agent_turn(1_000 + scene.created):
         scene.agent.append(*commit)

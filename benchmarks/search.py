@@ -90,14 +90,14 @@ class Asked:
         )
 
     def ask(self, question: str, evidence: Sequence[int], found: Found) -> None:
-        """``evidence`` are places in the conversation."""
+        """Search for a question, and add its hits to ``found``. ``evidence`` are places in the conversation."""
         ours = [result.position for result in self.session.search(question, limit=10).results]
         plain = fts5_rows(self._plain, question)
         found.add([self.positions[at] for at in evidence], ours, [self.positions[at] for at in plain])
 
 
 def locomo(loader: Any, folder: Path, *, every: int = 1) -> dict[str, Found]:
-    """By category; every so many questions."""
+    """Measure the search in LoCoMo, by category; take one of each ``every`` questions."""
     values = {name: Found() for name in CATEGORIES.values()}
     for conversation in loader.iter_sessions(str(folder / "locomo")):
         result = conversation["messages"]

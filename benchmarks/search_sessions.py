@@ -65,7 +65,7 @@ def costs(counts: Iterable[int] = COUNTS) -> Iterable[Cost]:
 
 
 def locomo(loader: Any, folder: Path, *, every: int = 1) -> dict[str, list[float]]:
-    """Each day of a conversation is a session of its own, and each question goes to all of them, by words alone: shares of the
+    """Search with each day of a conversation as a session, and each question in all of them, by words alone: shares of the
     evidence among the first 5 and 10 messages, and of the sessions that have evidence among those of the first 10."""
     shares: dict[str, list[float]] = {"@5": [], "@10": [], "sessions @10": []}
     for conversation in loader.iter_sessions(str(folder / "locomo")):

@@ -102,7 +102,7 @@ class _SeededIds:
 
 
 def measure(source: str, messages: Iterable[Any], *, keyed: bool, compare: bool = False) -> Row:
-    """One session of these messages, each an append of its own, sealed and read back. ``compare``: by other codecs too."""
+    """Measure one session of these messages, each an append of its own, sealed and read back. ``compare``: by other codecs too."""
     clock, pauses, row = FixedClock(), random.Random(20), Row(source)
     engine = Engine("memory", SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore(), None, lambda: None)
     app = Application(engine, Settings(token_counter="estimate"), clock=clock, ids=_SeededIds())
@@ -140,7 +140,7 @@ def _tried(name: str, lines: bytes) -> Codec:
 
 
 def by_source(transcripts: Iterable[Transcript], *, whole: bool = False) -> Iterator[tuple[str, list[Any]]]:
-    """The messages of each source, one conversation after the other; with ``whole`` all sources together."""
+    """Yield the messages of each source, one conversation after the other; with ``whole`` all sources together."""
     values: dict[str, list[Any]] = {}
     for transcript in transcripts:
         values.setdefault("all" if whole else transcript.source, []).extend(transcript.messages)

@@ -97,7 +97,7 @@ class _Counted(FileBlobStore):
 
 
 def measure(messages: int, *, traced: bool) -> list[Row]:
-    """The session is made of messages of about 600 bytes, 25 an append, none sealed."""
+    """Measure a session of messages of about 600 bytes, 25 an append, none sealed."""
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(_Folder(Path(folder))) as made:
         log, measured = made.measured.log(), made.measured
         session = log.sessions.create("s", policy="turns")
@@ -143,7 +143,7 @@ def _restore(session: Session, log: Turnlog, snapshot: str) -> None:
 
 
 def _expire(measured: Measured) -> None:
-    """The log's items are gone, as after an expiry."""
+    """Remove the log's items, as an expiry does."""
     keys, items = SessionKeys(OWNER, "s"), measured.app.engine.items
     while result := items.query(Query(keys.partition, "C#", "G~")).items:
         items.delete_many([Key(str(item["pk"]), str(item["sk"])) for item in result])

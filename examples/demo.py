@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _compress(screen: Console, log: Turnlog, session: Session) -> bool:
-    """One session summarised through the queue, with a snapshot before: what the next window is then, and that all is there."""
+    """Summarise one session through the queue, after a snapshot; show what the next window is then, and that all is there."""
     before = [message.body for message in session.messages()]
     session.create_snapshot("before the summary", if_name_absent=True)
     job = _finished(log, cast("Job", session.compress(mode="async", keep_loops=3)))
@@ -119,7 +119,7 @@ def _compress(screen: Console, log: Turnlog, session: Session) -> bool:
 
 
 def _finished(log: Turnlog, job: Job) -> Job:
-    """The job once it is over, or as it is after `_JOB_SECONDS`."""
+    """Return the job once it is over, or as it is after `_JOB_SECONDS`."""
     until = time.monotonic() + _JOB_SECONDS
     while job.status == "queued" and time.monotonic() < until:
         time.sleep(0.1)
@@ -128,7 +128,7 @@ def _finished(log: Turnlog, job: Job) -> Job:
 
 
 def _asks_by_itself(screen: Console, log: Turnlog, transcript: Transcript) -> bool:
-    """A policy with a trigger: the append that crosses it sends the job and goes on, the next window has the summary."""
+    """Show a policy with a trigger: the append that crosses it sends the job and returns, the next window has the summary."""
     session = log.sessions.create(f"{transcript.id}-asks", policy=ASKING, tools=transcript.tools or None)
     screen.print(Text(f"Under {ASKING} a session asks for its summary by itself", style="bold"))
     for message in transcript.messages:
@@ -158,14 +158,14 @@ def _asks_by_itself(screen: Console, log: Turnlog, transcript: Transcript) -> bo
 
 
 def _forgets(log: Turnlog, transcript: Transcript) -> None:
-    """The session of the inspector's tour: a policy that shows one turn before the current one forgets an order number."""
+    """Make the session of the inspector's tour: a policy that shows one turn before the current one forgets an order number."""
     session = log.sessions.create(f"{transcript.id}-forgets", policy=FORGETFUL, tools=transcript.tools or None)
     for message in transcript.messages:
         session.append(message)
 
 
 def _recall(screen: Console, session: Session) -> bool:
-    """What the summary left out, brought back as a model does it: found by words, then shown by its ref."""
+    """Bring back what the summary left out, as a model does: found by words, then shown by its ref."""
     screen.print(Text("The model gets back what was left out, by its two recall tools", style="bold"))
     calls: list[tuple[str, dict[str, object]]] = [(SEARCH_TOOL, {"q": QUESTION, "limit": 3})]
     ref = next((result.ref for result in session.search(QUESTION).results if result.ref is not None), None)
@@ -208,7 +208,7 @@ def _travel(screen: Console, session: Session) -> bool:
 
 @contextmanager
 def _embedded(screen: Console, keep: Path | None) -> Iterator[tuple[Turnlog, str]]:
-    """What `turnlog serve` runs, on a folder that is gone afterwards, or kept."""
+    """Yield what `turnlog serve` runs, on a folder that is deleted afterwards, or kept."""
     if keep is not None:
         shutil.rmtree(keep, ignore_errors=True)
     where = f"Look at the sessions in the browser: turnlog inspect {keep}" if keep is not None else ""
@@ -226,7 +226,7 @@ def _embedded(screen: Console, keep: Path | None) -> Iterator[tuple[Turnlog, str
 
 @contextmanager
 def _moto(screen: Console) -> Iterator[tuple[Turnlog, str]]:
-    """What `turnlog serve --engine moto` runs: template.yaml's functions over its table, bucket and queues."""
+    """Yield what `turnlog serve --engine moto` runs: template.yaml's functions over its table, bucket and queues."""
     from turnlog.server.local_server import HttpServer
     from turnlog.server.moto_engine import moto_service
 
@@ -277,7 +277,7 @@ def _print_growth(screen: Console, transcript: Transcript, outcomes: Sequence[Re
 
 
 def _sparkline(values: Sequence[int], most: int) -> str:
-    """At most `_WIDTH` columns; of the calls that share one, the largest is shown."""
+    """Draw at most `_WIDTH` columns; of the calls that share one, the largest is shown."""
     columns = min(len(values), _WIDTH)
     edges = [at * len(values) // columns for at in range(columns + 1)] if columns else []
     tops = [max(values[start:end]) for start, end in itertools.pairwise(edges)]

@@ -54,7 +54,7 @@ class Receiver:
         self._base.executescript(TABLES)
 
     def answer(self, headers: Any, body: bytes) -> dict[str, Any]:
-        """The answer to a request, or `RefusedError`."""
+        """Return the answer to a request, or raise `RefusedError`."""
         timestamp, request = headers.get("Turnlog-Timestamp", ""), headers.get("Turnlog-Request-Id", "")
         signed = b"\n".join(
             [b"v1", timestamp.encode(), request.encode(), headers.get("Idempotency-Key", "").encode(), body]
@@ -164,12 +164,12 @@ class Receiver:
 
 
 def _place(memory: dict[str, Any]) -> str:
-    """Where a memory stands in the list."""
+    """Return where a memory is in the list."""
     return f"{memory['created_at']} {memory['id']}"
 
 
 def make_server(receiver: Receiver, port: int) -> ThreadingHTTPServer:
-    """A server of the receiver on loopback."""
+    """Return a server of the receiver on loopback."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

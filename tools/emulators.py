@@ -146,7 +146,7 @@ EMULATORS = (DYNOXIDE, MINISTACK)
 
 @contextlib.contextmanager
 def running(emulator: Emulator) -> Iterator[str]:
-    """The address of a fresh one, stopped at the end of the block; of the one that its variable names, if it does."""
+    """Yield the address of a fresh emulator, stopped at the end of the block, or of the one that its variable names."""
     if named := os.environ.get(emulator.variable):
         yield named
         return

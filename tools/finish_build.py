@@ -73,7 +73,7 @@ def trim(layer: Path) -> None:
 
 
 def trimmed(endpoints: dict[str, Any]) -> dict[str, Any]:
-    """botocore's endpoints.json without the services that are never called."""
+    """Return botocore's endpoints.json without the services that are never called."""
     partitions = [
         {
             **partition,

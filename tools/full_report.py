@@ -43,7 +43,7 @@ class Ran:
 
 
 def read(path: Path) -> tuple[str, list[Ran]]:
-    """When the run began, and its tests. The file is our own pytest's."""
+    """Return when the run began, and its tests. The file is our own pytest's."""
     root = ET.parse(path).getroot()  # noqa: S314
     suite = root if root.tag == "testsuite" else next(iter(root))
     return suite.get("timestamp", "")[:16].replace("T", " "), [_ran(case) for case in suite.iter("testcase")]
@@ -95,12 +95,12 @@ def page(began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, s
 
 
 def _short(name: str) -> str:
-    """The test's name without what all names have."""
+    """Return a test's name without the parts that all names have."""
     return name.removeprefix("tests/").replace(".py::", "::")
 
 
 def _reason(why: str) -> str:
-    """Without what is of one machine: a path, an address."""
+    """Return a reason without what is of one machine: a path, an address."""
     return re.sub(r"(?<![\w`])/[\w./-]+", "...", why).replace("|", "\\|") or "no reason given"
 
 

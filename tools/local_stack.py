@@ -58,7 +58,7 @@ def serve(host: str, port: int) -> None:
 
 
 def write_local_template(built: Path, local: Path) -> None:
-    """A copy beside the built template. `sam local` passes on no variable that the template does not declare."""
+    """Write a copy beside the built template. `sam local` passes on no variable that the template does not declare."""
     from samtranslator.yaml_helper import yaml_parse
 
     if built.parent.resolve() != local.parent.resolve():
@@ -72,7 +72,7 @@ def write_local_template(built: Path, local: Path) -> None:
 
 
 def container_environments(stack: Stack) -> dict[str, dict[str, str]]:
-    """For each function its engine and where that is, as a container sees them."""
+    """Return the engine of each function and its address, as a container sees them."""
     return {
         name: {
             # The names that `serve` gives are always the same; a queue's URL depends on who asks.
@@ -84,7 +84,7 @@ def container_environments(stack: Stack) -> dict[str, dict[str, str]]:
 
 
 def environments() -> Mapping[str, Mapping[str, str]]:
-    """What events/env.json holds."""
+    """Return the content of events/env.json."""
     from moto import mock_aws
 
     with no_real_credentials(), mock_aws():
@@ -92,7 +92,7 @@ def environments() -> Mapping[str, Mapping[str, str]]:
 
 
 def check(host: str, port: int) -> None:
-    """`UnavailableError` when nothing listens there."""
+    """Raise `UnavailableError` when nothing listens there."""
     try:
         socket.create_connection((host, port), timeout=2).close()
     except OSError as error:

@@ -46,7 +46,7 @@ PAGES = (
 
 
 def pages() -> dict[str, str]:
-    """Every generated page by its path under docs/."""
+    """Return every generated page by its path under docs/."""
     values = {
         "reference/openapi.json": _json(openapi_document(samples())),
         "reference/configuration.md": configuration(),
@@ -149,7 +149,7 @@ _SUMMARISED = [
 
 
 def with_measured(page: str) -> str:
-    """The page with its measured parts made again."""
+    """Return the page with its measured parts made again."""
     sample = json.loads(SAMPLE.read_text(encoding="utf-8"))
     with Turnlog.open("memory://") as log:
         session = log.sessions.create("sample", tools=sample["tools"], policy="full", recall="never")
@@ -176,7 +176,7 @@ def _shown_of(session: Session, case: Case) -> Shown:
 
 
 def _picture(windows: list[Shown], most: int) -> str:
-    """A row for each window: a cell for each loop, and a bar of its tokens."""
+    """Return a row for each window: a cell for each loop, and a bar of its tokens."""
     wide = max(len(case.name) for case, _ in windows)
     numbers = range(1, max(part.loop or 0 for part in windows[0][1].manifest.parts) + 1)
     lines = [f"{'':{wide}}  {' '.join(f'{number:>2}' for number in numbers)}   tokens"]
@@ -188,7 +188,7 @@ def _picture(windows: list[Shown], most: int) -> str:
 
 
 def _levels(window: WindowAnswer) -> Iterator[tuple[int, str]]:
-    """How each loop is sent. A loop that the summary covers may have no part."""
+    """Return how each loop is sent. A loop that the summary covers may have no part."""
     parts = window.manifest.parts
     shortened = {part.loop for part in parts if part.kind == "message" and part.level in ("out", "stub", "digest")}
     kept = {part.loop for part in parts if part.kind == "message" and part.level == "whole"}

@@ -53,7 +53,7 @@ def main(which: str, path: Path) -> None:
 
 
 def kinds(log: Turnlog, clock: FixedClock) -> Session:
-    """Every kind of commit but the plain ones, in a fork of a session that was rewound."""
+    """Return every kind of commit but the plain ones, in a fork of a session that was rewound."""
     parent = log.sessions.create("parent", state={"n": 1}, system="Be brief.", recall="never")
     for number in range(6):
         clock.advance(60)

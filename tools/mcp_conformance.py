@@ -110,7 +110,7 @@ def installed() -> bool:
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """`turnlog mcp --http` over a session of its own."""
+    """Yield the address of `turnlog mcp --http` over a session of its own."""
     from turnlog import Turnlog
 
     with Turnlog.open(f"sqlite:///{folder}/turnlog.db") as log:
@@ -133,7 +133,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def checks(url: str, version: str, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The checks of each scenario of a version of the specification."""
+    """Return the checks of each scenario of a version of the specification."""
     programs = FOLDER / "node_modules" / ".bin"
     outcome = ["--url", url, "--suite", "all", "--spec-version", version, "-o", str(folder)]
     command = [str(programs / "node"), str(programs / "conformance"), "server", *outcome]
@@ -154,7 +154,7 @@ def checks(url: str, version: str, folder: Path) -> dict[str, list[dict[str, Any
 
 
 def report(found: Mapping[str, Checks]) -> tuple[list[str], bool]:
-    """What passed and what did not, in lines."""
+    """Return the lines that say what passed and what did not."""
     lines = [f"{SUITE} {VERSION}", ""]
     width = max(map(len, APPLIES))
     lines.append("  ".join(["scenario".ljust(width), *SPECIFICATIONS]))
@@ -185,7 +185,7 @@ def report(found: Mapping[str, Checks]) -> tuple[list[str], bool]:
 
 
 def table() -> str:
-    """The page's list of what applies and what does not."""
+    """Return the page's list of what applies and what does not."""
     rows = [f"| `{name}` | {what} |" for name, what in APPLIES.items()]
     rest = [f"- {reason}: {len(names.split())}" for reason, names in _NOT.items()]
     rest.append(f"- of `server-stateless`: {_OWN_TOOL}: {len(CHECKS)}")

@@ -75,7 +75,7 @@ def _edits(node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
 
 
 def _is_left_alone(node: ast.AST) -> bool:
-    """Whether a node is text, a type, an import or a log line, of which no test should fail."""
+    """Return whether a node is text, a type, an import or a log line, of which no test should fail."""
     match node:
         case ast.JoinedStr() | ast.Import() | ast.ImportFrom() | ast.Assert() | ast.alias():
             return True
@@ -145,7 +145,7 @@ def _of_call(node: ast.Call) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
 
 
 def _is_arithmetic(operator: ast.operator, *operands: ast.expr) -> bool:
-    """Whether it is about numbers: sums may be of texts and lists, whose difference every test would see."""
+    """Return whether it is about numbers: sums may be of texts and lists, whose difference every test would see."""
     return isinstance(operator, ast.Sub) or any(
         isinstance(operand, ast.Constant) and isinstance(operand.value, int) for operand in operands
     )

@@ -122,7 +122,7 @@ def copy_project(to: Path) -> None:
 
 
 def _run(copy: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """What pytest ended with, and what it said."""
+    """Return pytest's exit code and its output."""
     places = [str(copy / "shared"), str(copy / "layers" / "dependencies")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--tb=no"]

@@ -60,7 +60,7 @@ class Replayed(NamedTuple):
 
 
 def operations() -> list[dict[str, Any]]:
-    """The list, always the same. An item is its keys, its size and its places on the indexes: `item_of` makes it."""
+    """Return the list, always the same. An item is its keys, its size and its places on the indexes: `item_of` makes it."""
     rng = random.Random(SEED)
     made: list[dict[str, Any]] = []
     for number, size in enumerate((*_EDGES, *_LARGE)):
@@ -78,7 +78,7 @@ def _put(rng: random.Random) -> dict[str, Any]:
 
 
 def _put_if(rng: random.Random) -> dict[str, Any]:
-    """Of few keys and values, so that it is lost about as often as won."""
+    """Make a conditional put of few keys and values, so that it is lost about as often as won."""
     condition = rng.choice((["absent"], ["equal", "n", 7], ["less", "n", rng.choice(_NUMBERS)]))
     return {"do": "put", "item": _item(rng), "if": condition}
 
@@ -130,7 +130,7 @@ def _sk(number: int) -> str:
 
 
 def item_of(spec: Operation) -> dict[str, AttributeValue]:
-    """The item of exactly the size that the list names."""
+    """Return the item of exactly the size that the list names."""
     item: dict[str, AttributeValue] = {"pk": spec["key"][0], "sk": spec["key"][1], "body": b""}
     if "n" in spec:
         item |= {"n": spec["n"], "title": "Grüße, 世界"}
@@ -197,7 +197,7 @@ class _Consumed:
         self._answers.clear()
 
     def units(self, do: str) -> Units | None:
-        """Of the operation just done. Reads during a write are those of the meter, which looks at the old items."""
+        """Return the units of the last operation. Reads during a write are those of the meter, which looks at the old items."""
         is_read = do in ("get", "query")
         consumeds = [consumed for was_read, consumed in self._answers if was_read is is_read]
         if not consumeds:
@@ -221,7 +221,7 @@ def _total(entries: Any) -> float:
 
 
 def recorded() -> dict[str, Any]:
-    """The committed file."""
+    """Return the committed file."""
     loaded: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     return loaded
 

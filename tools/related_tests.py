@@ -345,5 +345,5 @@ def related(file: str) -> Sequence[str]:
 
 
 def needs_moto(file: str) -> bool:
-    """Whether a module only runs on AWS: the tests of the others are run on the embedded engine alone."""
+    """Return whether a module only runs on AWS: the tests of the others are run on the embedded engine alone."""
     return file.removeprefix("shared/turnlog/").removesuffix(".py") in _ON_MOTO

@@ -31,7 +31,7 @@ _BY_DEFAULT = {"HasAlarms", "HasDashboard"}
 
 
 def kinds(resources: Mapping[str, Any]) -> list[tuple[str, int, str, str]]:
-    """Kind, how many, what it costs, and what stays of it when the stack is deleted. Not what only a parameter asks for."""
+    """List the kinds of resources that no parameter must ask for: kind, number, cost, and whether they outlive the stack."""
     counts = Counter(
         resource["Type"] for resource in resources.values() if resource.get("Condition", "HasAlarms") in _BY_DEFAULT
     )
@@ -44,7 +44,7 @@ def kinds(resources: Mapping[str, Any]) -> list[tuple[str, int, str, str]]:
 
 
 def with_stack(page: str) -> str:
-    """The page with its table made again."""
+    """Return the page with its table made again."""
     rows = ["| makes | | costs | when the stack is deleted |", "|---|---:|---|---|"]
     rows += [f"| `{kind}` | {count} | {cost} | {end} |" for kind, count, cost, end in kinds(_resources())]
     return _MARKED.sub(lambda item: f"{item[1]}{chr(10).join(rows)}\n{item[2]}", page)

@@ -39,7 +39,7 @@ STYLE = """<style>
 
 
 def chart(document: Document) -> str:
-    """The picture of what `table.as_json` gives, as SVG, for light and dark. What was not run is not in it."""
+    """Return the picture of what `table.as_json` gives, as SVG, for light and dark. What was not run is not in it."""
     lines, top, result = list[str](), 20.0, list[str]()
     for part in (_waits(document["cells"]), _shares(document["processes"]), _memory(document["endurance"])):
         if part is not None:

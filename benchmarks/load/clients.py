@@ -50,24 +50,24 @@ def run_jobs(jobs: Sequence[Job]) -> Records:
 
 
 def message(name: str, at: int) -> dict[str, str]:
-    """A message that carries its id, of 60 to some 1,000 characters."""
+    """Return a message that carries its id, of 60 to some 1,000 characters."""
     words = "the order was placed on Monday and has not arrived " * (at * 7 % 19 + 1)
     return {"role": "user" if at % 2 == 0 else "assistant", "content": f"{name} {words}"}
 
 
 def id_of(body: object) -> str:
-    """The id that a message carries; "" for one that is none of ours."""
+    """Return the id that a message carries; "" for one that is none of ours."""
     content = body.get("content") if isinstance(body, dict) else None
     return content.partition(" ")[0] if isinstance(content, str) else ""
 
 
 def ids_of(job: Job) -> list[str]:
-    """The ids of all messages that a writer sends."""
+    """Return the ids of all messages that a writer sends."""
     return [f"{job.session}/{job.number}/{at}" for at in range(job.cell.appends)]
 
 
 def opened(url: str, records: Records, user: str = "me") -> Turnlog:
-    """A client whose answers are counted."""
+    """Return a client whose answers are counted."""
     backend = HttpBackend(url, tenant=TENANT, user=user)
     backend._connections = _Counted(backend._connections, records)
     return Turnlog(backend)
@@ -125,7 +125,7 @@ def _write(job: Job, session: Session, records: Records) -> None:
 
 
 def _appended(session: Session, name: str, at: int, head: int | None, records: Records) -> int:
-    """The position of the message. On 409 it is sent again, by the same key, with the head that the answer told."""
+    """Append a message and return its position. On 409 it is sent again, by the same key, with the head of the answer."""
     for _ in range(_MOST_TRIES):
         try:
             return session.append(message(name, at), idempotency_key=name, if_head=head).first

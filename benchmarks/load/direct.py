@@ -110,7 +110,7 @@ def run_direct(processes: int, *, same_session: bool, appends: int) -> Direct:
 
 
 def append_share(share: Share) -> Records:
-    """One process: its appends, one after the other, all of them with a key."""
+    """Make the appends of one process, one after the other, all of them with a key."""
     records = Records()
     with _opened(share.file, records) as log:
         session = log.sessions.get(share.session)
@@ -144,14 +144,14 @@ def _ids(share: Share) -> list[str]:
 
 
 def _warm(_: int) -> None:
-    """The vocabulary and the modules of an append."""
+    """Load the vocabulary and the modules of an append."""
     with Turnlog.open("memory://") as log:
         log.sessions.create("warm").append(message("warm", 0))
     time.sleep(_LEAD_SECONDS / 2)
 
 
 def _opened(file: str, records: Records) -> Turnlog:
-    """As `Turnlog.open`, with its transactions timed and lost slots counted."""
+    """Open an engine as `Turnlog.open` does, with its transactions timed and lost slots counted."""
     path = Path(file)
     database = TimedDatabase(path, records)
     blobs = FileBlobStore(path.with_name(path.name + ".blobs"))

@@ -59,7 +59,7 @@ class Endurance:
 
 
 def run_endurance(engine: str, operations: int) -> Endurance:
-    """So many operations, rounded up to whole sessions of both clients; as many again at first as a tenth of it, to warm up."""
+    """Run so many operations, rounded up to whole sessions of both clients, after a tenth as many to warm up."""
     rounds = -(-operations // (ROUND * _CLIENTS))
     with tempfile.TemporaryDirectory() as name, serving(engine, Path(name) / "data") as (served,):
         records = [Records() for _ in range(_CLIENTS)]

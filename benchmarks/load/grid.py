@@ -39,7 +39,7 @@ _QUICK_APPENDS = {"embedded": 120, "moto": 40}
 
 
 def grid(engine: str, *, quick: bool = False) -> list[Cell]:
-    """The cells of an engine: about as many appends each, and as many reads by as many readers. Only a file can be shared."""
+    """Return the cells of an engine: about as many appends each, and reads by as many readers. Only a file can be shared."""
     appends = (_QUICK_APPENDS if quick else _APPENDS)[engine]
     shapes = [
         quick_shape
@@ -50,6 +50,6 @@ def grid(engine: str, *, quick: bool = False) -> list[Cell]:
 
 
 def cell(sessions: int, writers: int, readers: int, servers: int = 1, *, appends: int) -> Cell:
-    """A cell of about so many appends together, and one read for each append where there are readers."""
+    """Return a cell of about so many appends together, and one read for each append where there are readers."""
     each = max(2, appends // (sessions * writers))
     return Cell(sessions, writers, readers, each, max(2, each * writers // readers) if readers else 0, servers)

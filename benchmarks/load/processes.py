@@ -22,7 +22,7 @@ class Held:
 
 
 def held(pid: int) -> Held:
-    """Of a process that runs; `ProcessLookupError` for one that does not."""
+    """Return what a running process holds; raise `ProcessLookupError` for one that does not run."""
     folder = Path("/proc") / str(pid)
     try:
         if folder.is_dir():
@@ -56,7 +56,7 @@ class Watch:
         self._sample()
 
     def quarters(self) -> list[Held]:
-        """At the start, and after each quarter of the time."""
+        """Return the figures at the start, and after each quarter of the time."""
         begun, ended = self._samples[0][0], self._samples[-1][0]
         wanted = [begun + (ended - begun) * quarter / 4 for quarter in range(5)]
         return [min(self._samples, key=lambda sample: abs(sample[0] - at))[1] for at in wanted]

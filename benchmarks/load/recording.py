@@ -39,7 +39,7 @@ class Records:
         self.begun, self.ended = min(self.begun, other.begun), max(self.ended, other.ended)
 
     def plain(self) -> Records:
-        """Without what can't be pickled."""
+        """Return it without what can't be pickled."""
         return Records(
             dict(self.seconds),
             self.counts,
@@ -59,7 +59,7 @@ def together(records: Iterable[Records]) -> Records:
 
 
 def quantiles(values: Sequence[float]) -> tuple[float, ...]:
-    """The values at `QUANTILES`, each one that was measured; none where there are none."""
+    """Return the values at `QUANTILES`, each one that was measured; none where there are none."""
     ordered = sorted(values)
     return (
         tuple(ordered[max(0, math.ceil(len(ordered) * quantile / 100) - 1)] for quantile in QUANTILES)

@@ -80,7 +80,7 @@ def run_cell(engine: str, cell: Cell, *, processes: int = 2) -> Outcome:
 
 
 def _created(served: Served, cell: Cell) -> list[str]:
-    """The sessions, after one that is for warming up: the first append loads the vocabulary, the first window its modules."""
+    """Create the sessions, after one to warm up: the first append loads the vocabulary, the first window its modules."""
     with opened(served.url, Records()) as log:
         session = log.sessions.create("warm")
         session.append(message("warm", 0))
@@ -109,19 +109,19 @@ def _driven(jobs: Sequence[Job], processes: int) -> Records:
 
 
 def _read_back(served: Served, sessions: Sequence[str], order: str) -> Reading:
-    """By a client that took no part, from the first message on or from the last one back."""
+    """Read by a client that took no part, from the first message on or from the last one back."""
     with opened(served.url, Records()) as log:
         return {session: all_of(log, session, order) for session in sessions}
 
 
 def _read_file(folder: Path, sessions: Sequence[str]) -> Reading:
-    """The file itself, after its servers have ended."""
+    """Read the file itself, after its servers have ended."""
     with Turnlog.open(f"sqlite:///{folder / 'turnlog.db'}", tenant=TENANT, user="me", worker=False) as log:
         return {session: all_of(log, session, "asc") for session in sessions}
 
 
 def all_of(log: Turnlog, session_id: str, order: str = "asc") -> list[tuple[int, str]]:
-    """A session as `Reading` has it. Where positions are left out between messages, the history says what has them."""
+    """Return a session as `Reading` has it. Where positions are left out between messages, the history says what has them."""
     session = log.sessions.of(session_id)
     stored = session.messages(order="desc" if order == "desc" else "asc")
     values = [(item.position, id_of(item.body)) for item in stored]

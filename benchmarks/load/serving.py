@@ -23,7 +23,7 @@ class Served:
 
 @contextmanager
 def serving(engine: str, folder: Path, servers: int = 1) -> Iterator[list[Served]]:
-    """So many servers within the block; several have one data folder. `RuntimeError` when one does not start, or ends badly."""
+    """Yield so many servers; several have one data folder. Raises `RuntimeError` when one does not start, or ends badly."""
     with ExitStack() as stack:
         yield [stack.enter_context(_served(engine, folder)) for _ in range(servers)]
 

@@ -76,7 +76,7 @@ def as_json(report: Report, **described: Any) -> dict[str, Any]:
 
 
 def ratio(direct: Direct, directs: Sequence[Direct]) -> float:
-    """Its appends a second against those of one process."""
+    """Return its appends a second against those of one process."""
     match = next(each for each in directs if each.processes == 1 and each.same_session is direct.same_session)
     return direct.rate / match.rate
 

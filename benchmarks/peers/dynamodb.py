@@ -98,7 +98,7 @@ class Shadow:
         raise TooLarge
 
     def _item(self, table: str, at: WireItem) -> WireItem | None:
-        """From moto's memory: its answers take seconds for a long item."""
+        """Return an item from moto's memory: its answers take seconds for a long item."""
         key = {name: at[name] for name in self._table(table).keys}
         result = dynamodb_backends[DEFAULT_ACCOUNT_ID][REGION].get_item(table, key)
         item: WireItem | None = _decoded(result.to_json()["Attributes"]) if result is not None else None
@@ -123,7 +123,7 @@ def _put_or_delete(request: dict[str, Any]) -> tuple[WireItem, WireItem | None]:
 
 
 def _failed(answer: Any) -> str | None:
-    """The code of an answer that is an error; of a lost answer too, as no code of the service."""
+    """Return the code of an answer that is an error; of a lost answer too, as no code of the service."""
     if answer[0] is None:
         return "lost"
     code: str | None = answer[0][1].get("Error", {}).get("Code")
@@ -131,7 +131,7 @@ def _failed(answer: Any) -> str | None:
 
 
 def _decoded(value: Any) -> Any:
-    """A request's body with its binary values as bytes, as the client took them."""
+    """Return a request's body with its binary values as bytes, as the client took them."""
     if isinstance(value, dict):
         if len(value) == 1:
             ((kind, content),) = value.items()

@@ -50,7 +50,7 @@ class Described:
 
 
 def run_all(sizes: Sequence[int], processes: int) -> Iterator[list[Result]]:
-    """The results of each system, in their order."""
+    """Yield the results of each system, in their order."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=spawn, max_tasks_per_child=1) as pool:
         yield from pool.map(_run, SYSTEMS, [tuple(sizes)] * len(SYSTEMS))
@@ -85,7 +85,7 @@ def _reason(error: Exception) -> str:
 
 
 def describe() -> tuple[list[Described], dict[str, str]]:
-    """The systems that can be imported, and the versions of what they run on."""
+    """Return the systems that can be imported, and the versions of what they run on."""
     result = list[Described]()
     for module, name in SYSTEMS:
         try:

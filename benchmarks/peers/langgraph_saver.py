@@ -47,7 +47,7 @@ class SaverWriter(Writer):
         self._graph.invoke({"messages": [{"role": "user", "content": turn.user}]}, _CONFIG)
 
     def fill(self, turns: Sequence[Turn]) -> None:
-        """One update of the state: the newest checkpoint, which is all that a later turn reads, has the same messages."""
+        """Update the state once: the newest checkpoint, which is all that a later turn reads, has the same messages."""
         messages = list[BaseMessage]()
         for turn in turns:
             messages.append(HumanMessage(turn.user))

@@ -54,7 +54,7 @@ class Spent:
         return sum(count for name, count in self.requests.items() if name not in _S3_CLASS)
 
     def s3(self, kind: str) -> int:
-        """Requests of a class of price."""
+        """Return the number of requests of a class of price."""
         return sum(count for name, count in self.requests.items() if _S3_CLASS.get(name) == kind)
 
     @property
@@ -89,7 +89,7 @@ class Meter:
 
     @contextmanager
     def clients(self) -> Iterator[None]:
-        """Every client that is made within the block is this meter's."""
+        """Let every client that is made within the block be this meter's."""
         create = botocore.session.Session.create_client
 
         def created(session: Any, *args: Any, **kwargs: Any) -> Any:
@@ -102,7 +102,7 @@ class Meter:
 
     @contextmanager
     def measure(self) -> Iterator[Spent]:
-        """What is spent within the block. One at a time."""
+        """Yield what is spent within the block. One at a time."""
         spent = self._spent = Spent()
         before = self._guard_totals()
         try:

@@ -72,7 +72,7 @@ class _Filler:
         self.messages = 0
 
     def fill(self, messages: int, *, by_turns: bool = False) -> None:
-        """In bulk as long as that is taken; then turn by turn, to the last that is."""
+        """Fill the session in bulk as long as that is taken; then turn by turn, to the last that is."""
         turns = list(itertools.islice(self._turns, (messages - self.messages) // self._per_turn))
         chunk = 1 if by_turns or not self._system.bulk else len(turns)
         while turns:
@@ -91,7 +91,7 @@ class _Filler:
             turns = turns[chunk:]
 
     def run(self, turn: Turn | None = None) -> None:
-        """One turn, as an application would; `_Broken` when it is refused."""
+        """Take one turn, as an application would; raise `_Broken` when it is refused."""
         try:
             self.writer.run(turn or next(self._turns))
         except ClientError as error:
@@ -145,7 +145,7 @@ def _turn_at(kind: SystemType, profile: Profile, messages: int, *, by_turns: boo
 
 
 def _agree(one: Spent, other: Spent) -> bool:
-    """The same requests and units. Times and random ids may be of another length by some bytes."""
+    """Return whether requests and units are the same. Times and random ids may be of another length by some bytes."""
     same = (one.requests, one.read_units, one.write_units) == (other.requests, other.read_units, other.write_units)
     return same and abs(one.bytes_moved - other.bytes_moved) <= 0.01 * one.bytes_moved
 
@@ -156,7 +156,7 @@ SCHEDULES = (BETWEEN_READ_AND_WRITE, WHILE_THE_MODEL_THINKS)
 
 
 def losses_of(kind: SystemType, schedule: str, rounds: int = ROUNDS) -> Losses:
-    """Each round two new processes take a turn each; one's whole turn falls into the other's, at the schedule's place."""
+    """Count losses: each round two new processes take a turn, one's whole turn within the other's, at the schedule's place."""
     acknowledged = set[str]()
     with world() as shadow:
         system = kind(shadow)

@@ -23,7 +23,7 @@ Thinking = Callable[[], None]
 
 
 def nothing() -> None:
-    """A model that nobody interrupts."""
+    """Do nothing, for a model that nobody interrupts."""
 
 
 class Writer(ABC):
@@ -31,7 +31,7 @@ class Writer(ABC):
 
     @abstractmethod
     def run(self, turn: Turn, thinking: Thinking = nothing) -> None:
-        """One turn, in the way that the system's documentation shows."""
+        """Take one turn, in the way that the system's documentation shows."""
 
     def fill(self, turns: Sequence[Turn]) -> None:
         """Brings the session to the state that these turns leave, by the quickest way that reaches the same state."""
@@ -44,7 +44,7 @@ class Writer(ABC):
 
     @abstractmethod
     def stored(self) -> str:
-        """All messages that a reader of the session gets, as text."""
+        """Return all messages that a reader of the session gets, as text."""
 
 
 class System(ABC):
@@ -64,7 +64,7 @@ class System(ABC):
 
     @abstractmethod
     def set_up(self) -> None:
-        """The tables and buckets that the documentation asks for, and an empty session if one must be made."""
+        """Make the tables and buckets that the documentation asks for, and an empty session if one must be made."""
 
     @abstractmethod
     def _open(self) -> Writer: ...
@@ -73,14 +73,14 @@ class System(ABC):
         return Meter(self._shadow, guarded=self.guarded)
 
     def open(self, meter: Meter) -> Writer:
-        """A new process: new clients, which are the meter's, and nothing in memory."""
+        """Open a new process: new clients, which are the meter's, and nothing in memory."""
         with meter.clients():
             return self._open()
 
 
 @contextmanager
 def world() -> Iterator[Shadow]:
-    """An empty account of moto, with the real limit of an item in place of moto's."""
+    """Yield an empty account of moto, with the real limit of an item in place of moto's."""
     from moto import mock_aws
 
     from turnlog.testing.aws import real_item_limit
@@ -92,5 +92,5 @@ def world() -> Iterator[Shadow]:
 
 
 def client(service: str) -> Any:
-    """A client that nobody meters."""
+    """Return a client that nobody meters."""
     return botocore.session.get_session().create_client(service, region_name=REGION)

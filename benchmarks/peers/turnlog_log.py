@@ -26,7 +26,7 @@ _MINUTES = 5
 
 
 def open_log(clock: Clock) -> Turnlog:
-    """What `Turnlog.open` makes of the table and the bucket, with a clock of the caller's."""
+    """Return what `Turnlog.open` makes of the table and the bucket, with a clock of the caller's."""
     clients = make_clients(REGION)
     for service in ("dynamodb", "s3"):  # made at first use otherwise, when the meter no longer looks
         clients.open(service, read_timeout_seconds=5)
@@ -38,7 +38,7 @@ def open_log(clock: Clock) -> Turnlog:
 
 
 def make_stores() -> None:
-    """The template's table and bucket."""
+    """Make the template's table and bucket."""
     create_table(client("dynamodb"), TABLE)
     create_bucket(client("s3"), BUCKET)
 
@@ -100,7 +100,7 @@ class TurnlogSystem(System):
 
 
 def _after_user(turn: Turn) -> list[list[Mapping[str, Any]]]:
-    """The appends of a turn after the user's: each is one commit."""
+    """Return the appends of a turn after the user's: each is one commit."""
     reply = {"role": "assistant", "content": turn.reply}
     if not turn.calls:
         return [[reply]]

@@ -100,7 +100,7 @@ class Profile:
     calls: int
 
     def turns(self) -> Iterator[Turn]:
-        """Without end, the same at each call."""
+        """Yield turns without end, the same at each call."""
         texts, number = random.Random(7), 0
         while True:
             yield _turn(texts, number, self.calls)
@@ -118,7 +118,7 @@ PROFILES = (CHAT, AGENT)
 
 
 def marks(text: str) -> list[str]:
-    """The marks of messages in a text: each user message and final reply carries one of its own."""
+    """Return the marks of messages in a text: each user message and final reply carries one of its own."""
     return _MARK.findall(text)
 
 

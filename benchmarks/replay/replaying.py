@@ -126,7 +126,7 @@ class Replay:
         return judge
 
     def _end(self, log: Turnlog, played: Sequence[_Judge]) -> None:
-        """With summaries: wait for the jobs, then check the summaries and the windows that use them."""
+        """Wait for the jobs of summaries, then check the summaries and the windows that use them."""
         if self.compress is None:
             return
         sessions = [judge.session.id for judge in played if judge.session is not None]

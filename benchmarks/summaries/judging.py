@@ -64,14 +64,14 @@ class Moment:
         self._facts = "\n".join(fact.value for fact in summary.facts)
 
     def calls(self, body: Mapping[str, Any]) -> Iterator[Call]:
-        """The tool calls of the message that came next."""
+        """Yield the tool calls of the message that came next."""
         for function in calls_in(body):
             arguments = function.get("arguments")
             identifiers, leaves = self._taken(identifiers_of(arguments)), self._taken(leaves_of(arguments))
             yield Call(function in self._called, identifiers, leaves)
 
     def cause(self, value: str) -> Cause:
-        """Why a value of the covered messages is not in the summary."""
+        """Return why a value of the covered messages is not in the summary."""
         where = [body for body, text in self._covered if stands(value, text)]
         if any(stands(value, match) for body in where for match in ledger_of_message(CODECS[FORMAT].parse(body))):
             return "no room"

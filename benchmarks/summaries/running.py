@@ -44,7 +44,7 @@ class Plan:
 
 
 def run(transcripts: Sequence[Transcript], plan: Plan, *, processes: int = 1, say: Callable[[str], None]) -> Rows:
-    """The rows by source."""
+    """Return the rows by source."""
     result = Rows()
     for done, (source, row) in enumerate(_all(transcripts, plan, processes), 1):
         result.setdefault(source, Row()).add(row)
@@ -65,7 +65,7 @@ def _all(transcripts: Sequence[Transcript], plan: Plan, processes: int) -> Itera
 
 
 def row_of(transcript: Transcript, plan: Plan) -> Row:
-    """One conversation from its beginning to its end."""
+    """Run one conversation from its beginning to its end, and return its row."""
     clock = FixedClock()
     app = make_application(Settings(engine="memory://"), clock=clock, ids=SequentialIds())
     with Turnlog(InProcessBackend(app, Owner.of("bench", "bench"))) as log:

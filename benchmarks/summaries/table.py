@@ -39,7 +39,7 @@ NOTES = (
 
 
 def tables(rows: Rows) -> Iterator[Table]:
-    """A line per source that has summaries, the total, why values are lost, and the limits."""
+    """Yield a line per source that has summaries, the total, why values are lost, and the limits."""
     shown = {source: row for source, row in rows.items() if row.summarised}
     total = sum_of(rows.values())
     lines = [_cells(source, row) for source, row in (*shown.items(), (f"all {len(rows)} sources", total))]

@@ -23,7 +23,7 @@ _NAMED = re.compile(r"last-(?P<n>[0-9]+|tokens)(?P<system>\+system)?")
 
 
 def baseline_of(name: str) -> Baseline | None:
-    """The baseline of that name: one of `DEFAULTS`, or ``last-N`` with any N, ``+system`` or not. None: there is none."""
+    """Return the baseline of a name: one of `DEFAULTS`, or ``last-N`` with any N, ``+system`` or not. None: there is none."""
     if name in _BY_NAME:
         return _BY_NAME[name]
     match = _NAMED.fullmatch(name)
@@ -37,7 +37,7 @@ def baseline_of(name: str) -> Baseline | None:
 
 
 def last_messages(history: History, upto: int, count: int, *, keeps_system: bool) -> list[int]:
-    """``messages[-count:]``, behind the system messages at the beginning when these are kept."""
+    """Return ``messages[-count:]``, behind the system messages at the beginning when these are kept."""
     first = _leading_system(history, upto) if keeps_system else 0
     start = max(first, upto - count)
     return [*_kept_head(history, first, keeps_system=keeps_system), *history.numbers[start:upto]]
@@ -57,7 +57,7 @@ def last_tokens(history: History, upto: int, budget: int | None, *, keeps_system
 
 
 def cut_results(history: History, upto: int, budget: int | None) -> list[int] | None:
-    """Each tool result cut to its beginning; then messages drop from the front until the rest fits."""
+    """Cut each tool result to its beginning; then drop messages from the front until the rest fits."""
     first = _leading_system(history, upto)
     head = _kept_head(history, first, keeps_system=True)
     room = (PLAIN_TOKENS if budget is None else budget) - WINDOW_OVERHEAD - history.tools_tokens - history.tokens(head)
@@ -75,7 +75,7 @@ def cut_results(history: History, upto: int, budget: int | None) -> list[int] | 
 
 
 def summary(history: History, upto: int, budget: int | None) -> list[int] | None:
-    """Where all does not fit, the newest messages in half of the budget, behind a summary of the others."""
+    """Return the newest messages in half of the budget behind a summary of the others; everything where it fits."""
     first = _leading_system(history, upto)
     head = _kept_head(history, first, keeps_system=True)
     room = (PLAIN_TOKENS if budget is None else budget) - WINDOW_OVERHEAD - history.tools_tokens - history.tokens(head)
@@ -90,7 +90,7 @@ def summary(history: History, upto: int, budget: int | None) -> list[int] | None
 
 
 def user_and_reply(history: History, upto: int, budget: int | None) -> list[int]:
-    """Of past loops what the user said and the last reply without calls; the current loop whole."""
+    """Return what the user said in past loops and their last replies without calls, and the whole current loop."""
     current = history.loops[upto - 1]
     kept, replies = list[int](), dict[int, int]()
     for at in range(upto):

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def spent_on(transcript: Transcript, **options: Any) -> tuple[Spent, Spent]:
-    """Of a session's calls: with the breakpoints of its windows, and with one behind everything."""
+    """Return the cost of a session's calls: with the breakpoints of its windows, and with one behind everything."""
     ours, result = Provider(), Provider()
     for count, message in enumerate(transcript.messages):
         if not count or message.get("role") != "assistant":

@@ -41,12 +41,12 @@ Builder = Callable[[int], Made | None]
 
 
 def default_names() -> tuple[str, ...]:
-    """Every preset that there is, then the baselines."""
+    """Return every preset that there is, then the baselines."""
     return (*PRESETS, *DEFAULTS)
 
 
 def policy_named(name: str) -> Policy | None:
-    """A preset, ``turns(n)`` and such, or a policy's body in a file ``NAME.json``. None: a baseline."""
+    """Return a preset, ``turns(n)`` and such, or a policy's body in a file ``NAME.json``. None: a baseline."""
     if baseline_of(name) is not None:
         return None
     if name.endswith(".json"):
@@ -58,7 +58,7 @@ def policy_named(name: str) -> Policy | None:
 
 
 def builder_of(history: History, name: str, budget: int | None) -> Builder:
-    """What makes the windows of that name. `InvalidInputError`: there is nothing of that name."""
+    """Return what makes the windows of a name. Raises `InvalidInputError` when there is nothing of that name."""
     baseline, policy = baseline_of(name), policy_named(name)
     if policy is None:
         assert baseline is not None

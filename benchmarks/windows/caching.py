@@ -13,7 +13,7 @@ MIN_TOKENS = 1_024
 
 
 def shared_messages(previous: Sequence[int], now: Sequence[int]) -> int:
-    """How many messages two windows have in common from their beginning; equal numbers are equal bytes."""
+    """Count the messages that two windows share from their beginning; equal numbers are equal bytes."""
     for at, (item, other) in enumerate(zip(previous, now, strict=False)):
         if item != other:
             return at
@@ -21,7 +21,7 @@ def shared_messages(previous: Sequence[int], now: Sequence[int]) -> int:
 
 
 def cost(sizes: Sequence[int], shared: int | None, *, before: int = 0, behind: int = 0) -> float:
-    """The price of a call of messages of these ``sizes``, the first ``shared`` of them sent by the call before.
+    """Return the price of a call of messages of these ``sizes``, the first ``shared`` of them sent by the call before.
 
     None: there was no call before. ``before``: tokens of what is sent before the messages and never changes (tools);
     ``behind``: tokens after them. A prompt smaller than `MIN_TOKENS` is neither read nor written.

@@ -72,7 +72,7 @@ class _Box:
 
 
 def chart(rows: Rows) -> str:
-    """The picture as SVG, for light and dark."""
+    """Return the picture as SVG, for light and dark."""
     values = {budget: _points(rows, budget) for budget in dict.fromkeys(cell.budget for cell in rows)}
     panels = {budget: points for budget, points in values.items() if points}
     height = TOP + PANEL * len(panels) + BOTTOM
@@ -175,7 +175,7 @@ def _panel(name: str, points: Sequence[Point], top: float) -> Iterator[str]:
 
 
 def _labelled(point: Point, x: float, y: float, boxes: list[_Box], inside: _Box) -> Iterator[str]:
-    """The point's name at the nearest place that is free; with a line to it when that is not beside it."""
+    """Place a point's name at the nearest place that is free; with a line to it when that is not beside it."""
     text = point.name + (f" ({point.note})" if point.note else "")
     width = len(text) * _CHAR
     box, is_near = _free(x, y, width, boxes, inside)
@@ -199,7 +199,7 @@ def _free(x: float, y: float, width: float, boxes: Sequence[_Box], inside: _Box)
 
 
 def _step(most: float) -> float:
-    """A round step of which at most six are needed."""
+    """Return a round step of which at most six are needed."""
     least = most / 6
     power = 10.0 ** math.floor(math.log10(least))
     return next(power * value for value in (1, 2, 2.5, 5, 10) if power * value >= least - 1e-12)

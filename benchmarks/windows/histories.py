@@ -33,7 +33,7 @@ class Messages:
         self._standing = dict[tuple[str, int], bool]()
 
     def number(self, body: Body, *, is_kept: bool = False) -> int:
-        """The message's number. ``is_kept``: the object lives as long as this, so it is known again by itself."""
+        """Return the message's number. ``is_kept``: the object lives as long as this, so it is known again by itself."""
         known = self._by_id.get(id(body))
         if known is not None and self.bodies[known] is body:
             return known
@@ -49,7 +49,7 @@ class Messages:
         return number
 
     def holds(self, number: int, value: str) -> bool:
-        """Whether the value stands in the message."""
+        """Return whether the value is in the message."""
         key = (value, number)
         result = self._standing.get(key)
         if result is None:
@@ -79,7 +79,7 @@ class History:
             self.system = self.messages.number({"role": "system", "content": transcript.system})
 
     def calls(self) -> Iterator[int]:
-        """Where a model was called: how many messages there were before each assistant message but a first one."""
+        """Return where a model was called: how many messages there were before each assistant message but a first one."""
         return (at for at, body in enumerate(self.bodies) if at and body.get("role") == "assistant")
 
     def full(self, upto: int) -> list[int]:
@@ -90,7 +90,7 @@ class History:
         return sum(self.messages.sizes[number] for number in numbers)
 
     def says(self, at: int, value: str) -> bool:
-        """Whether the value stands in what the message says, its calls not counted."""
+        """Return whether the value is in what the message says, its calls not counted."""
         if not self.bodies[at].get("tool_calls"):
             return self.messages.holds(self.numbers[at], value)
         return stands(value, "\n".join(said(self.bodies[at])))
@@ -99,7 +99,7 @@ class History:
         return [] if self.system is None else [self.system]
 
     def task(self, upto: int) -> list[str]:
-        """The texts that the user has given in the current loop before it was first answered."""
+        """Return the texts that the user has given in the current loop before it was first answered."""
         if not upto:
             return []
         result = list[str]()
@@ -113,7 +113,7 @@ class History:
 
 
 def sources_of(bodies: Sequence[Body]) -> list[Source]:
-    """What the log would hand to a window: every message counted, in its loop, appended a second after the one before."""
+    """Return what the log would hand to a window: every message counted, in its loop, appended a second after the one before."""
     flow, sources = Flow(), list[Source]()
     for at, body in enumerate(bodies):
         message = CODECS[FORMAT].parse(body)
@@ -128,7 +128,7 @@ def sources_of(bodies: Sequence[Body]) -> list[Source]:
 
 
 def loops_of(bodies: Sequence[Mapping[str, Any]]) -> list[int]:
-    """The loop of each message by the rule of docs/explanation/concepts.md, 0 before the first; the judge shares no code."""
+    """Return the loop of each message by the rule of docs/explanation/concepts.md, 0 before the first; the judge shares no code."""
     loops, number, is_asked, is_answered = list[int](), 0, False, False
     for body in bodies:
         role = body.get("role")
@@ -144,7 +144,7 @@ def loops_of(bodies: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def said(body: Mapping[str, Any]) -> list[str]:
-    """The texts of a message's content."""
+    """Return the texts of a message's content."""
     content = body.get("content")
     if isinstance(content, str):
         return [content]
@@ -155,13 +155,13 @@ def said(body: Mapping[str, Any]) -> list[str]:
 
 
 def calls_in(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The functions that a message calls: ``{name, arguments}``."""
+    """Return the functions that a message calls: ``{name, arguments}``."""
     functions = [call.get("function") for call in body.get("tool_calls") or () if isinstance(call, dict)]
     return [function for function in functions if isinstance(function, dict)]
 
 
 def text_of(body: Mapping[str, Any]) -> str:
-    """What a model reads of a message: content and arguments. Reasoning is not sent back by most providers."""
+    """Return what a model reads of a message: content and arguments. Reasoning is not sent back by most providers."""
     arguments = [function.get("arguments") for function in calls_in(body)]
     made = [
         argument if isinstance(argument, str) else json.dumps(argument, ensure_ascii=False) for argument in arguments

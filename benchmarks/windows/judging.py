@@ -54,14 +54,14 @@ class Moment:
         self._known = dict[tuple[int, ...], Verdict]()
 
     def large_result(self) -> int | None:
-        """The number of the newest message, when it is a large tool result: `LARGE_TOKENS` at least."""
+        """Return the number of the newest message, when it is a large tool result: `LARGE_TOKENS` at least."""
         history = self.history
         number = history.numbers[self.upto - 1]
         is_large = history.messages.sizes[number] >= LARGE_TOKENS
         return number if is_large and history.bodies[self.upto - 1].get("role") == "tool" else None
 
     def sent_of(self, number: int, window: Sequence[int]) -> int:
-        """The tokens that a window sends of a tool result: of the last result in it, when that begins in the same way."""
+        """Return the tokens that a window sends of a tool result: of the last result in it, when that begins in the same way."""
         messages = self.history.messages
         sent = [item for item in window if messages.bodies[item].get("role") == "tool"]
         if not sent or messages.texts[sent[-1]][:_SAME_CHARS] != messages.texts[number][:_SAME_CHARS]:

@@ -29,12 +29,12 @@ class Limit:
 
 
 def limits_of(rows: Rows) -> list[Limit]:
-    """Every limit that the rows say something about."""
+    """Return every limit that the rows say something about."""
     return list(_limits({key: row for key, row in totals(rows).items() if row.windows}))
 
 
 def totals(rows: Rows) -> dict[tuple[str, int | None], Row]:
-    """The rows of all sources together, by policy and budget."""
+    """Return the rows of all sources together, by policy and budget."""
     keys = dict.fromkeys((cell.policy, cell.budget) for cell in rows)
     return {key: sum_of(row for cell, row in rows.items() if (cell.policy, cell.budget) == key) for key in keys}
 

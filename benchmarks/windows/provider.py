@@ -23,7 +23,7 @@ Block = tuple[bytes, bool]
 
 
 def blocks_of(window: WindowAnswer) -> list[Block]:
-    """The request as a provider's cache sees it: tools, system text, blocks of messages."""
+    """Return the request as a provider's cache sees it: tools, system text, blocks of messages."""
     result = list[Block]()
     for part, values in (("tools", window.tools), ("system", _listed(window.system))):
         result += _marked((part, value) for value in values)
@@ -33,7 +33,7 @@ def blocks_of(window: WindowAnswer) -> list[Block]:
 
 
 def _listed(content: Any) -> list[Any]:
-    """A string is one block of text."""
+    """Return content as a list of blocks; a string is one block of text."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return list(content or ())
@@ -113,5 +113,5 @@ class Provider:
 
 
 def with_last_only(blocks: Sequence[Block]) -> list[Block]:
-    """What is mostly done by hand: one breakpoint, behind everything."""
+    """Return the request with one breakpoint behind everything, as is mostly done by hand."""
     return [(block, at + 1 == len(blocks)) for at, (block, _) in enumerate(blocks)]

@@ -36,7 +36,7 @@ class Plan:
 
 
 def run(transcripts: Sequence[Transcript], plan: Plan, *, processes: int = 1, say: Callable[[str], None]) -> Rows:
-    """The rows by source, policy and budget."""
+    """Return the rows by source, policy and budget."""
     result = Rows()
     for done, rows in enumerate(_all(transcripts, plan, processes), 1):
         for cell, row in rows.items():
@@ -62,7 +62,7 @@ def _all(transcripts: Sequence[Transcript], plan: Plan, processes: int) -> Itera
 
 
 def rows_of(transcript: Transcript, plan: Plan) -> Rows:
-    """All windows of one conversation."""
+    """Build all windows of one conversation, and return its rows."""
     history = History(transcript)
     cells = {
         Cell(history.source, name, budget): _Series(history, name, budget)

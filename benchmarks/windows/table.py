@@ -49,7 +49,7 @@ class Table:
 
 
 def tables(rows: Rows, *, by_source: bool = True) -> Iterator[Table]:
-    """A table per source and budget, then those of all sources."""
+    """Yield a table per source and budget, then those of all sources."""
     sources = list(dict.fromkeys(cell.source for cell in rows))
     budgets = list(dict.fromkeys(cell.budget for cell in rows))
     if by_source and len(sources) > 1:
@@ -94,7 +94,7 @@ def plain(table: Table) -> str:
 
 
 def show(table: Table) -> None:
-    """On a terminal, by rich where there is one."""
+    """Print the tables, by rich where there is one."""
     try:
         from rich.console import Console
         from rich.table import Table as Rich

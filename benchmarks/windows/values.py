@@ -25,7 +25,7 @@ _DIGITS = frozenset("0123456789")
 
 
 def leaves_of(arguments: Any) -> list[str]:
-    """Every string and number of a call's JSON arguments as written, each once; none when they are not JSON.
+    """Return every string and number of a call's JSON arguments as written, each once; none when they are not JSON.
 
     true, false and null are no values: where they stand in a text says nothing.
     """
@@ -40,7 +40,7 @@ def identifiers_of(arguments: Any) -> list[str]:
 
 
 def stands(value: str, text: str) -> bool:
-    """Whether the value is in the text, verbatim or escaped as JSON, and not as a part of a longer word or number."""
+    """Return whether the value is in the text, verbatim or escaped as JSON, and not as a part of a longer word or number."""
     return any(_stands(form, text) for form in _forms(value))
 
 
@@ -76,7 +76,7 @@ def _identifiers(text: str) -> Iterator[str]:
 
 
 def _without_keys(text: str) -> str:
-    """The text without what stands in quotes and before a colon."""
+    """Return the text without what is in quotes before a colon."""
     pieces = text.split('"')
     following = [*pieces[1:], ""]
     return '"'.join(

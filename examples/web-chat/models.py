@@ -36,7 +36,7 @@ class Model:
 
 
 def model_of_environment() -> Model:
-    """The model that ``OPENAI_API_KEY`` and ``WEB_CHAT_MODEL`` name; without a key the script."""
+    """Return the model that ``OPENAI_API_KEY`` and ``WEB_CHAT_MODEL`` name; without a key the script."""
     if not os.environ.get("OPENAI_API_KEY"):
         return Model(scripted)
     from openai import OpenAI  # it reads OPENAI_API_KEY, and OPENAI_BASE_URL for other services that speak like it

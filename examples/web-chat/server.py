@@ -131,7 +131,7 @@ class Chat:
 
 
 def _visitor(environ: dict[str, Any], *, is_new: bool) -> tuple[str, list[tuple[str, str]]]:
-    """The session's id, and the headers that give it back: of ``X-Session-ID``, else of the cookie, else a new one."""
+    """Return the session's id, and the headers that give it back: of ``X-Session-ID``, else of the cookie, else a new one."""
     value = environ.get("HTTP_X_SESSION_ID")
     if value is not None and not SESSION_ID.fullmatch(value):
         raise RefusedError("400 Bad Request", f"{HEADER} is 22 to 64 of A-Z a-z 0-9 _ -, and begins with none of _ -")
@@ -148,7 +148,7 @@ def _visitor(environ: dict[str, Any], *, is_new: bool) -> tuple[str, list[tuple[
 
 
 def _text(environ: dict[str, Any]) -> str:
-    """What the visitor says: ``{"text": ...}``."""
+    """Return what the visitor says: ``{"text": ...}``."""
     if (environ.get("CONTENT_TYPE") or "").partition(";")[0].strip().lower() != "application/json":
         raise RefusedError("415 Unsupported Media Type", "the body is JSON")
     length = int(environ.get("CONTENT_LENGTH") or 0)

@@ -243,7 +243,7 @@ class Ran:
 
 
 def sources_of(suite: Suite) -> Path:
-    """The package's sources with its tests, of the version that is installed."""
+    """Return the package's sources with its tests, of the version that is installed."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     wanted = f"{suite.package}=={version(suite.package)}"
     folder = FOLDER / wanted.replace("==", "-")
@@ -258,7 +258,7 @@ def sources_of(suite: Suite) -> Path:
 
 
 def run(suite: Suite, sources: Path, *, own: bool, only: Collection[str] = ()) -> list[Ran]:
-    """The tests that made a store of the kind, by Turnlog's or by the framework's ``own``. ``only`` those of files, one by one."""
+    """Run the tests that made a store of the kind, by Turnlog's or the framework's ``own``. ``only`` those of files, one by one."""
     report = FOLDER / f"{suite.name}{'-own' if own else ''}{'-again' if only else ''}.xml"
     files = sorted({str(path.relative_to(sources)) for glob in suite.tests for path in sources.glob(glob)})
     files = [file for file in files if not only or file.removeprefix("tests/") in only]
@@ -307,7 +307,7 @@ def _read(report: Path) -> Sequence[Ran]:
 
 
 def explained(suite: Suite, ran: Ran) -> str | None:
-    """Why a failure is none of the store's, by the whole name of its test, or by what it says."""
+    """Return why a failure is none of the store's, by the whole name of its test, or by what it says."""
     said = "\n".join(line for line in ran.error.splitlines() if line.startswith("E  "))
     test = ran.name.rpartition("::")[2].partition("[")[0]
     by_name = suite.explained.get(test)
@@ -327,7 +327,7 @@ def settled(ours: Sequence[Ran], again: Sequence[Ran], names: Collection[str]) -
 
 
 def section(suite: Suite, ours: Sequence[Ran], own: Sequence[Ran]) -> tuple[str, list[str], int]:
-    """A row of the table, the lines of what failed, and how many failures nothing explains."""
+    """Return a row of the table, the lines of what failed, and the number of failures that nothing explains."""
     of_theirs = {item.name for item in own if item.failed}
     failed = [our for our in ours if our.failed]
     also = [item for item in failed if item.name in of_theirs]

@@ -45,7 +45,7 @@ def _of_file(path: Any) -> Turnlog:
 
 
 def _replace(module: str, name: str, value: Any) -> None:
-    """In a module, and wherever a package gives it out."""
+    """Replace a name in a module, and wherever a package gives it out."""
     place = module
     while place:
         loaded = importlib.import_module(place)
@@ -55,7 +55,7 @@ def _replace(module: str, name: str, value: Any) -> None:
 
 
 def _langgraph() -> None:
-    """The savers of SQLite, which the suite runs its graphs on, plain and encrypted."""
+    """Replace the savers of SQLite, which the suite runs its graphs on, plain and encrypted."""
     from langgraph.checkpoint.sqlite import SqliteSaver
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
@@ -65,7 +65,7 @@ def _langgraph() -> None:
 
 
 def _langgraph_sqlite() -> None:
-    """The savers and the stores of SQLite, in the tests of their own package."""
+    """Replace the savers and the stores of SQLite, in the tests of their own package."""
     from langgraph.store.sqlite import AsyncSqliteStore, SqliteStore
 
     from turnlog.integrations.langgraph import TurnlogStore
@@ -84,7 +84,7 @@ def _langgraph_sqlite() -> None:
 
 
 def _langgraph_store() -> None:
-    """The store in memory."""
+    """Replace the store in memory."""
     from langgraph.store.memory import InMemoryStore
 
     from turnlog.integrations.langgraph import TurnlogStore
@@ -117,7 +117,7 @@ def _opened_by_address(plain: Any, asynchronous: Any, ours: Callable[..., Any]) 
 
 
 def _strands() -> None:
-    """The repository that the suite has for its tests, the file session manager, and the storages."""
+    """Replace the repository that the suite has for its tests, the file session manager, and the storages."""
     from strands.session.repository_session_manager import RepositorySessionManager
 
     from turnlog.integrations.strands import TurnlogRepository, TurnlogStorage
@@ -163,7 +163,7 @@ def _strands() -> None:
 
 
 def _openai_agents() -> None:
-    """`SQLiteSession` and `AdvancedSQLiteSession`, by the names that the SDK gives them out under."""
+    """Replace `SQLiteSession` and `AdvancedSQLiteSession`, by the names that the SDK gives them out under."""
     from agents import SQLiteSession
     from agents.extensions.memory import AdvancedSQLiteSession
 

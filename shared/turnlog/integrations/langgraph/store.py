@@ -113,12 +113,12 @@ class TurnlogStore(BaseStore):
         for document in self._documents.list(_folder(prefix)):
             yield document.key, json.loads(document.data)
 
-    def _living(self, prefix: tuple[str, ...]) -> list[tuple[str, Stored]]:
+    def _unexpired(self, prefix: tuple[str, ...]) -> list[tuple[str, Stored]]:
         now = self._now_ms()
         return [(key, stored) for key, stored in self._list(prefix) if _expires(stored) > now]
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
-        matches = self._living(op.namespace_prefix)
+        matches = self._unexpired(op.namespace_prefix)
         if op.filter:
             filtered = _in_memory(matches).search((), filter=op.filter, limit=len(matches))
             names = {(item.namespace, item.key) for item in filtered}
@@ -143,7 +143,7 @@ class TurnlogStore(BaseStore):
         return [max((_cosine(vector, own) for own in stored.get("vectors", ())), default=None) for stored in items]
 
     def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
-        return cast("list[tuple[str, ...]]", _in_memory(self._living(())).batch([op])[0])
+        return cast("list[tuple[str, ...]]", _in_memory(self._unexpired(())).batch([op])[0])
 
     # ------------------------------------------------------------ writing
 

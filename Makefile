@@ -12,8 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test serve lint house format docs bench bench-cost faults planted mutants pr pr-begins full clean
 
-help:  ## This list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
+help:  ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Turnlog needs Python 3.11 or later on PATH"; exit 1; }
@@ -37,10 +37,10 @@ demo: $(if $(filter moto,$(ENGINE)),$(VENV)/moto.stamp,$(VENV)/run.stamp)  ## Ru
 test: $(VENV)/dev.stamp  ## Run the tests
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
-serve: $(if $(filter moto,$(ENGINE)),$(VENV)/moto.stamp,$(VENV)/run.stamp)  ## The service on http://127.0.0.1:8787 [ENGINE=moto]
+serve: $(if $(filter moto,$(ENGINE)),$(VENV)/moto.stamp,$(VENV)/run.stamp)  ## Serve on http://127.0.0.1:8787 [ENGINE=moto]
 	@$(BIN)/turnlog serve --engine $(ENGINE)
 
-lint: $(VENV)/dev.stamp  ## Style, types, import direction, spelling and prose of the pages
+lint: $(VENV)/dev.stamp  ## Check style, types, import directions, spelling and prose of the pages
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -48,23 +48,23 @@ lint: $(VENV)/dev.stamp  ## Style, types, import direction, spelling and prose o
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python tools/prose.py
 
-house: $(VENV)/dev.stamp  ## The budgets of the code base beside their limits [ARGS=--list]
+house: $(VENV)/dev.stamp  ## Print the budgets of code and documentation beside their limits [ARGS=--list]
 	@$(BIN)/python tools/house.py $(ARGS)
 
-format: $(VENV)/dev.stamp  ## Let ruff mend what it can
+format: $(VENV)/dev.stamp  ## Let ruff format the code and fix what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-docs: $(VENV)/dev.stamp  ## Write what is generated: OpenAPI, JSON Schemas, configuration, figures of policies
+docs: $(VENV)/dev.stamp  ## Write the generated pages: OpenAPI, JSON Schemas, configuration, figures of policies
 	@$(BIN)/python tools/make_docs.py
 
-bench: $(VENV)/dev.stamp  ## Requests, capacity, bytes, CPU and import time per operation, beside their limits [ARGS=--quick]
+bench: $(VENV)/dev.stamp  ## Measure each operation beside its limits: requests, capacity, bytes, CPU, import time [ARGS=--quick]
 	@$(BIN)/python -m benchmarks.operations $(ARGS)
 
-bench-cost: $(VENV)/dev.stamp  ## What a thousand turns cost on AWS, from metered figures
+bench-cost: $(VENV)/dev.stamp  ## Meter what a thousand turns cost on AWS
 	@$(BIN)/python -m benchmarks.cost $(ARGS)
 
-faults: $(VENV)/dev.stamp  ## What faults were tried, by kind and operation, into docs/contributing/faults.md [ARGS=--full]
+faults: $(VENV)/dev.stamp  ## Try faults of each kind in each operation, into docs/contributing/faults.md [ARGS=--full]
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --faults-report docs/contributing/faults.md $(ARGS) \
 		tests/log/test_crashes.py tests/log/test_throttling.py tests/log/test_pairs.py tests/privacy/test_erase.py \
 		tests/log/test_faults_of_aws.py tests/log/test_faults_of_clocks.py tests/log/test_faults_of_disks.py \
@@ -76,13 +76,13 @@ planted: $(VENV)/dev.stamp  ## Break the code on purpose and see the tests fail,
 mutants: $(VENV)/dev.stamp  ## Break a seeded sample of places and see the tests fail, into docs/contributing/mutants.md [ARGS="--seed 1 --sample 40"]
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
-pr: pr-begins $(PR_PARTS)  ## What CI runs; its last lines say what was skipped
+pr: pr-begins $(PR_PARTS)  ## Run what CI runs; the last lines say what was skipped
 	@if [ -s "$$SKIPPED_PARTS" ]; then echo "make pr has skipped:"; cat "$$SKIPPED_PARTS"; else echo "make pr has skipped nothing"; fi
 
 pr-begins:
 	@mkdir -p build && rm -f "$$SKIPPED_PARTS"
 
-full: lint $(VENV)/dev.stamp  ## Everything, long; writes docs/contributing/full.md
+full: lint $(VENV)/dev.stamp  ## Run everything, which takes hours; write docs/contributing/full.md
 	@mkdir -p build
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --full --timeout 1800 --junitxml build/full.xml; ended=$$?; \
 		$(BIN)/python tools/full_report.py build/full.xml docs/contributing/full.md && exit $$ended

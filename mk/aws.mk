@@ -56,7 +56,7 @@ build-test: $(VENV)/dev.stamp $(LAYER_WHEELS)/wheels.stamp $(LAMBDA_VENV)/lambda
 	@$(FINISH) $(HOST_BUILD)
 	@TURNLOG_TEST_BUILT=1 $(BIN)/python -m pytest -q -rP tests/template/test_built.py
 
-bench-starts: build-test  ## Import and first request of the built handlers against boto3 [ARGS='--runs 21']
+bench-starts: build-test  ## Measure import and first request of the built handlers against boto3 [ARGS='--runs 21']
 	@rm -rf .aws-sam/host/boto3
 	@$(LAMBDA_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --target .aws-sam/host/boto3 boto3
 	@$(BIN)/python -m benchmarks.handlers --built $(ARGS)

@@ -3,7 +3,7 @@
 
 ifneq ($(shell command -v npm 2>/dev/null),)
 
-clients: $(VENV)/dev.stamp  ## The TypeScript client: types from openapi.json, tsc, its tests against turnlog serve
+clients: $(VENV)/dev.stamp  ## Build the TypeScript client and test it against turnlog serve
 	@if $(BIN)/python tools/clients.py install; then $(BIN)/python tools/clients.py test; \
 		else $(call NEEDS,npm could not fetch its packages; try again with its registry in reach); fi
 

@@ -9,7 +9,7 @@ $(FRAMEWORKS)/run.stamp: $(VENV)/dev.stamp tools/frameworks.py pyproject.toml
 	@$(BIN)/python tools/frameworks.py $(FRAMEWORKS)
 	@touch $@
 
-frameworks: $(VENV)/dev.stamp  ## The tests of adapters for frameworks in an environment of their own
+frameworks: $(VENV)/dev.stamp  ## Test the adapters of large frameworks in an environment of their own
 	@if $(MAKE) --no-print-directory $(FRAMEWORKS)/run.stamp; then \
 		$(FRAMEWORKS)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal tests/integrations/frameworks tests/integrations/test_adapters.py \
 		tests/integrations/test_frameworks_page.py \

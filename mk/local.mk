@@ -21,13 +21,13 @@ $(VENV)/moto.stamp: $(VENV)/run.stamp
 	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[cli,local,moto]'
 	@touch $@
 
-sam-resources: $(VENV)/moto.stamp  ## The template's table, bucket and queues in a moto server, for sam-invoke
+sam-resources: $(VENV)/moto.stamp  ## Serve the template's table, bucket and queues by moto, for sam-invoke
 	@$(BIN)/python tools/local_stack.py serve --host $(BIND) --port $(MOTO_PORT)
 
-sam-invoke: sam-local-ready  ## One function in a container: FN=AppendFunction EVENT=events/append_messages.json
+sam-invoke: sam-local-ready  ## Invoke one function in a container: FN=AppendFunction EVENT=events/append_messages.json
 	@$(SAM_SHELL) $(SAM) local invoke $(FN) --event $(EVENT) $(SAM_LOCAL)
 
-sam-api: sam-local-ready  ## The API in containers (only the open routes: sam local signs nobody in)
+sam-api: sam-local-ready  ## Serve the API in containers (only the open routes: sam local signs nobody in)
 	@$(SAM_SHELL) $(SAM) local start-api --host 127.0.0.1 $(SAM_LOCAL)
 
 sam-local-ready:

@@ -12,5 +12,5 @@ $(PEERS)/run.stamp: pyproject.toml benchmarks/peers/requirements.txt
 	@$(PEERS)/bin/python $(PIP_INSTALL) -r benchmarks/peers/requirements.txt -e '.[aws,local]'
 	@touch $@
 
-bench-peers: $(PEERS)/run.stamp  ## The same turns through Turnlog and its peers: cost, limits, lost messages
+bench-peers: $(PEERS)/run.stamp  ## Compare Turnlog with its peers over the same turns: cost, limits, lost messages
 	@$(PEERS)/bin/python -m benchmarks.peers $(ARGS)

@@ -11,5 +11,5 @@ $(SUITES)/run.stamp: pyproject.toml constraints.txt tools/suites/requirements.tx
 	@$(SUITES)/bin/python $(PIP_INSTALL) -r tools/suites/requirements.txt
 	@touch $@
 
-framework-suites: $(SUITES)/run.stamp  ## The frameworks' own tests on Turnlog's stores, into docs/contributing/framework-suites.md
+framework-suites: $(SUITES)/run.stamp  ## Run the frameworks' own tests on Turnlog's stores, into docs/contributing/framework-suites.md
 	@$(SUITES)/bin/python -m tools.suites.run $(ARGS)

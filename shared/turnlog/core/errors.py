@@ -198,8 +198,7 @@ class ThrottledError(UnavailableError):
 class SummaryRefusedError(TurnlogError):
     """A model's answer that can't be used as a summary.
 
-    ``details["reason"]`` says why, without the answer's text. ``input_tokens`` and ``output_tokens`` in the details were
-    spent nevertheless.
+    ``details`` have the reason, without the answer's text, and the tokens that were spent nevertheless.
     """
 
     code = "summary_refused"
@@ -208,6 +207,16 @@ class SummaryRefusedError(TurnlogError):
     def reason(self) -> str:
         """Why the answer was refused; empty when the details don't say."""
         return str(self.details.get("reason", ""))
+
+    @property
+    def input_tokens(self) -> int:
+        """The tokens of the request, which were spent nevertheless."""
+        return int(self.details.get("input_tokens", 0))
+
+    @property
+    def output_tokens(self) -> int:
+        """The tokens of the answer, which were spent nevertheless."""
+        return int(self.details.get("output_tokens", 0))
 
 
 class SummariserConfigError(TurnlogError):

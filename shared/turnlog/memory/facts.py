@@ -11,22 +11,20 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from string import Template
 from typing import Any, cast, get_args
 
-from turnlog.core.errors import SummaryRefusedError, TurnlogError, UnavailableError
+from turnlog.core.errors import SummaryRefusedError
 from turnlog.core.json_values import sendable_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import batches
 from turnlog.core.memory import MadeFacts, MemoryFact, MemoryKind, SpokenMessage
-from turnlog.core.summaries import TIMED_OUT, UNREADABLE
 from turnlog.memory.embedded import normal
 from turnlog.ports import ChatModel, FactMaker, ModelAnswer, Prompt, TokenCounter
 from turnlog.providers.blocks import fenced
-from turnlog.summaries.budget import Reservation, Spending
+from turnlog.summaries.budget import Spending
 from turnlog.windows.ledger import is_said, values_of
 
 MAX_MESSAGE_CHARS = 2_000
@@ -324,28 +322,17 @@ class FactsWithinBudget:
     def _facts_of_stretch(self, tenant_id: str, messages: list[SpokenMessage]) -> MadeFacts:
         tokens = _PROMPT_TOKENS + _ANSWER_TOKENS
         tokens += sum(self._counter.count(message.text[:MESSAGE_CHARS]) + _LINE_TOKENS for message in messages)
-        reservation = self._spending.reserve(tenant_id, tokens, limit=self._tokens_per_day)
-        if reservation is None:
-            return self._by_rules(messages, "over_budget")
         try:
-            made = self._model.facts(messages)
+            made = self._spending.charge(
+                tenant_id, tokens, lambda: self._model.facts(messages), limit=self._tokens_per_day
+            )
         except SummaryRefusedError as error:
-            self._settle(reservation, int(error.details["input_tokens"]), int(error.details["output_tokens"]))
             return self._by_rules(messages, error.reason)
-        except TurnlogError as error:
-            if error.error_code not in (TIMED_OUT, UNREADABLE):  # otherwise the reservation counts as the cost
-                self._settle(reservation, 0, 0)
-            raise
-        self._settle(reservation, made.input_tokens, made.output_tokens)
-        return made
+        return made if made is not None else self._by_rules(messages, "over_budget")
 
     def _by_rules(self, messages: list[SpokenMessage], reason: str) -> MadeFacts:
         _log.info("facts are not by %s: %s", self._model.name, reason)
         return self._rules.facts(messages)
-
-    def _settle(self, reservation: Reservation, input_tokens: int, output_tokens: int) -> None:
-        with suppress(UnavailableError):  # keep the facts that were paid for: the reservation counts as their cost
-            self._spending.settle(reservation, input_tokens=input_tokens, output_tokens=output_tokens)
 
 
 def stretches(messages: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:

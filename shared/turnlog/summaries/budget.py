@@ -1,4 +1,4 @@
-"""A daily token budget for summaries: a model writes them within the budget, a summariser that costs nothing beyond it."""
+"""The daily token budget of a tenant, and summaries within it: by a model, or beyond it by a summariser that costs nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from turnlog.core.errors import SummaryRefusedError, TurnlogError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -34,6 +35,19 @@ _MAX_TRIES = 10
 _PAUSE_SECONDS = 0.05
 
 
+class ModelResult(Protocol):
+    """What a model's call has made, with the tokens that a provider charges for it."""
+
+    @property
+    def input_tokens(self) -> int: ...
+
+    @property
+    def output_tokens(self) -> int: ...
+
+
+_Result = TypeVar("_Result", bound=ModelResult)
+
+
 @lazy_dataclass(frozen=True, slots=True)
 class Reservation:
     """Tokens that are set aside for a call. The reservation is settled on the day of its ``key``, whenever the call ends."""
@@ -45,7 +59,7 @@ class Reservation:
 
 
 class Spending:
-    """Reserves and settles the tokens of a tenant's day (UTC).
+    """Charges a tenant for calls of a model, within the tokens of its day (UTC).
 
     Takes a get and a put before a call and a put after it; more if several calls of a tenant write at the same time.
     """
@@ -59,6 +73,32 @@ class Spending:
         """Return the tokens that a tenant has spent on the day (UTC) of ``now_ms``."""
         key = TenantKeys(tenant_id).spending(_day(now_ms))
         return _spent(get_item(self._items, key))
+
+    def charge(self, tenant_id: str, estimate: int, call: Callable[[], _Result], *, limit: int) -> _Result | None:
+        """Call a model and charge the tenant for what it took; return None without a call if today's ``limit`` is too low for it.
+
+        ``estimate`` are the tokens that the call is expected to take. Raises the errors of the call; a refused answer is paid for.
+        """
+        reservation = self.reserve(tenant_id, estimate, limit=limit)
+        if reservation is None:
+            return None
+        try:
+            result = call()
+        except SummaryRefusedError as error:
+            self._settle(reservation, error.input_tokens, error.output_tokens)
+            raise
+        except TurnlogError as error:
+            # After a time-out or an unreadable answer the call may have cost tokens: the reservation then counts as spent.
+            if error.error_code not in (TIMED_OUT, UNREADABLE):
+                self._settle(reservation, 0, 0)
+            raise
+        self._settle(reservation, result.input_tokens, result.output_tokens)
+        return result
+
+    def _settle(self, reservation: Reservation, input_tokens: int, output_tokens: int) -> None:
+        # What was paid for is not thrown away in an outage: the reservation then counts as spent.
+        with suppress(UnavailableError):
+            self.settle(reservation, input_tokens=input_tokens, output_tokens=output_tokens)
 
     def reserve(self, tenant_id: str, tokens: int, *, limit: int) -> Reservation | None:
         """Set aside ``tokens`` of today's ``limit``; return None if fewer are left."""
@@ -154,30 +194,23 @@ class SummariseWithinBudget:
         return self._model.name
 
     def summarise(self, request: SummaryRequest) -> Summarised:
-        if not request.tenant_id:
-            return self._checked(request)
-        reservation = self._spending.reserve(request.tenant_id, self._estimate(request), limit=self._tokens_per_day)
-        if reservation is None:
+        tenant_id = request.tenant_id
+        try:
+            if not tenant_id:
+                return self._model.summarise(request)
+            estimate = self._estimate(request)
+            summary = self._spending.charge(
+                tenant_id, estimate, lambda: self._model.summarise(request), limit=self._tokens_per_day
+            )
+        except SummaryRefusedError as error:
+            if tenant_id:
+                self._report(error)
+            return self._extracted(request, f"refused: {error.reason}")
+        if summary is None:
             self._count("summary_over_budget", 1)
             return self._extracted(request, "over_budget")
-        try:
-            summary = self._model.summarise(request)
-        except SummaryRefusedError as error:
-            self._settle(reservation, _refused_tokens(error, "input_tokens"), _refused_tokens(error, "output_tokens"))
-            return self._extracted(request, f"refused: {error.reason}")
-        except TurnlogError as error:
-            # After a time-out or an unreadable answer the call may have cost tokens: the reservation then counts as spent.
-            if error.error_code not in (TIMED_OUT, UNREADABLE):
-                self._settle(reservation, 0, 0)
-            raise
-        self._settle(reservation, summary.input_tokens, summary.output_tokens)
+        self._report(summary)
         return summary
-
-    def _checked(self, request: SummaryRequest) -> Summarised:
-        try:
-            return self._model.summarise(request)
-        except SummaryRefusedError as error:
-            return self._extracted(request, f"refused: {error.reason}")
 
     def _extracted(self, request: SummaryRequest, reason: str) -> Summarised:
         _log.info("a summary is not by %s: %s", self._model.name, reason)
@@ -191,18 +224,13 @@ class SummariseWithinBudget:
         text_tokens = sum(self._counter.count(text) + _LINE_TOKENS for text in texts if text)
         return _PROMPT_TOKENS + text_tokens + request.max_tokens
 
-    def _settle(self, reservation: Reservation, input_tokens: int, output_tokens: int) -> None:
-        if input_tokens or output_tokens:
-            self._count("summary_tokens", input_tokens + output_tokens)
-            _log.info("a summary took %d tokens in, %d out of %s", input_tokens, output_tokens, self._model.name)
-        # A summary that was paid for is not thrown away in an outage: the reservation then counts as spent.
-        with suppress(UnavailableError):
-            self._spending.settle(reservation, input_tokens=input_tokens, output_tokens=output_tokens)
+    def _report(self, result: ModelResult) -> None:
+        """Tell the operator what a call took."""
+        if tokens := result.input_tokens + result.output_tokens:
+            self._count("summary_tokens", tokens)
+            spent = (result.input_tokens, result.output_tokens)
+            _log.info("a summary took %d tokens in, %d out of %s", *spent, self._model.name)
 
     def _count(self, name: SignalName, value: int) -> None:
         if self._signals is not None:
             self._signals.count(name, value)
-
-
-def _refused_tokens(error: SummaryRefusedError, name: str) -> int:
-    return int(error.details.get(name, 0))

@@ -91,9 +91,9 @@ def test_objects_and_their_json_are_one_request(harness: Harness, objects: Any) 
     ("given", "said"),
     [
         ([[{"role": "user", "content": "hi"}]], r"message 0 is a list: .* append\(\*messages\)"),
-        (["hi"], "message 0 is a str: a message is an object with a role and content"),
-        ([{"role": "user", "content": "hi"}, 7], "message 1 is a int: a message is an object"),
-        ([None], "message 0 is a NoneType"),
+        (["hi"], "message 0 is of type str: a message is an object with a role and content"),
+        ([{"role": "user", "content": "hi"}, 7], "message 1 is of type int: a message is an object"),
+        ([None], "message 0 is of type NoneType"),
     ],
 )
 def test_what_is_no_message_is_refused_in_a_plain_sentence(harness: Harness, given: list[Any], said: str) -> None:

@@ -185,6 +185,15 @@ def test_what_is_undone_leaves_the_view_and_stays_in_the_log() -> None:
     assert nothing.exit_code == 2 and "nothing_to_undo" in nothing.stderr
 
 
+def test_the_history_is_as_long_as_was_asked_for(tmp_path: Path) -> None:
+    with Turnlog.open(location_url(tmp_path)) as log:
+        session = log.sessions.create("s")
+        for _ in range(5):
+            session.append(*({"role": "user", "content": "Hi"} for _ in range(25)))
+    shown = answers("s", "--data", str(tmp_path), said="/history 5000\n/history 110\n/history\n")
+    assert [len(item["messages"]) for item in shown] == [125, 110, 10]
+
+
 def test_commands_for_people_and_for_scripts(data: Path) -> None:
     said = chat(SESSION, "--data", data, said="/help\n/history 3\n/window\n/context\n/search projector\n").stdout
     assert "/undo" in said and said.count("tokens (") == 2 and "position " in said and "\x1b" not in said

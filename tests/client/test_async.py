@@ -47,6 +47,11 @@ async def all_of(pages: Any) -> list[Any]:
     return [page async for page in pages]
 
 
+def test_a_client_that_was_not_awaited_says_so() -> None:
+    with pytest.raises(AttributeError, match="'sessions' of a client that is not open: `log = await "):
+        AsyncTurnlog.open("memory://").sessions  # type: ignore[attr-defined]  # noqa: B018
+
+
 def test_it_is_opened_with_each_option_that_the_other_client_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     places: dict[str, dict[str, Any]] = {
         "memory://": {"tenant": "acme", "user": "ada", "worker": False, "summariser": str},

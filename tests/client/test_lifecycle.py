@@ -54,6 +54,27 @@ CALLS: dict[str, Callable[[Turnlog], object]] = {
 }
 
 
+@pytest.mark.network
+def test_an_answer_that_is_a_list_is_iterated_and_counted_as_one(url: str) -> None:
+    with Turnlog.open(url) as log:
+        session = log.sessions.create("a")
+        session.append({"role": "user", "content": "green tea"}, {"role": "assistant", "content": "Tea it is."})
+        hits, page, memories = session.search("tea"), session.page(), log.memory_page()
+        assert [hit.position for hit in hits] == [3, 2] and len(hits) == 2
+        assert [message.position for message in page] == [2, 3] and len(page) == 2 and page["next"] is None
+        assert list(log.search("tea")) == log.search("tea").results and list(memories) == []
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("question", [[], ["tea"], {"q": "tea"}, b"tea"])
+def test_a_question_that_is_no_text_is_refused(url: str, question: Any) -> None:
+    with Turnlog.open(url) as log:
+        session = log.sessions.create("a")
+        for search in (session.search, log.search):
+            with pytest.raises(InvalidInputError, match="q must be a text or a number, not "):
+                search(question)
+
+
 def test_a_file_that_cannot_be_used_is_refused_when_it_is_opened(tmp_path: Path) -> None:
     (tmp_path / "notes.db").write_text("no database, " * 20)
     with pytest.raises(UnavailableError, match="is not a SQLite database"):

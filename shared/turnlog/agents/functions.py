@@ -313,7 +313,7 @@ def _given(value: object, index: int, format: str | None) -> GivenMessages:
     try:
         fields = as_mapping(value)
     except TypeError as error:
-        detail = f"message {index} is a {type(value).__name__}: a message is an object with a role and content"
+        detail = f"message {index} is of type {type(value).__name__}: a message is an object with a role and content"
         raise InvalidInputError(detail, code=NOT_A_MESSAGE, problems=problems) from error
     is_of_any_format = format not in _PARSERS and is_answer(fields)
     for name, parse in _PARSERS.items():

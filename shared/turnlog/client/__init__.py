@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel
 
-from turnlog.core.errors import CorruptError, HeadMismatchError, TurnlogError
+from turnlog.core.errors import CorruptError, HeadMismatchError, InvalidInputError, TurnlogError
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import event_bytes
 from turnlog.jobs.models import Redriven
@@ -85,6 +85,9 @@ class OwnerResource:
         media_type: str | None = None,
     ) -> T:
         """Call a route that answers with ``answer_type``. ``path`` has the names that are not in every call's path."""
+        for name, value in (query or {}).items():
+            if isinstance(value, Collection) and not isinstance(value, str):
+                raise InvalidInputError(f"{name} must be a text or a number, not {value!r:.64}")
         answer: T = self._backend.call(
             operation,
             path={**self._path, **(path or {})},

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Generator
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turnlog.client.async_calls import CallThreads, checked_max_calls, run_to_end
 from turnlog.client.async_twins import AsyncSessions, TurnlogCalls
@@ -87,6 +87,12 @@ class Opening:
     def __init__(self, make: Callable[[], AsyncTurnlog]) -> None:
         self._make = make
         self._log: AsyncTurnlog | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            detail = f"{name!r} of a client that is not open: `log = await AsyncTurnlog.open(...)`, or `async with`"
+            raise AttributeError(detail, name=name, obj=self)
 
     def __await__(self) -> Generator[Any, None, AsyncTurnlog]:
         return self._opened().__await__()

@@ -6,7 +6,7 @@ import base64
 import binascii
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
@@ -88,6 +88,20 @@ class Answer(BaseModel):
         if name not in type(self).model_fields:
             raise KeyError(name)
         return getattr(self, name)
+
+
+class ListAnswer(Answer):
+    """An answer with one list and what belongs to it. Iterating over it, and its length, are those of the list."""
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return iter(self._listed)
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+    @property
+    def _listed(self) -> list[Any]:
+        return next(value for value in self.__dict__.values() if isinstance(value, list))
 
 
 _SIGNATURE_BYTES = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from turnlog.core.memory import MemoryKind
-from turnlog.core.models import Answer
+from turnlog.core.models import Answer, ListAnswer
 from turnlog.routing import CURSOR, Parameter, Route
 
 
@@ -27,7 +27,7 @@ class StoredMemory(Answer):
     replaced_by: str | None
 
 
-class MemoryList(Answer):
+class MemoryList(ListAnswer):
     """A page of memories, newest first."""
 
     engine: str | None = Field(description="Name of the engine that stores them; null: long-term memory is off")

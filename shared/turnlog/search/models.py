@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.models import Answer, GivenText, JsonObjectField
+from turnlog.core.models import Answer, GivenText, JsonObjectField, ListAnswer
 
 MAX_RECALL_TOKENS = 100_000
 DEFAULT_RECALL_TOKENS = 2_000
@@ -92,7 +92,7 @@ class SearchResult(Answer):
     score: float
 
 
-class SearchAnswer(Answer):
+class SearchAnswer(ListAnswer):
     """Messages of a session that match a question, best first.
 
     All visible messages are searched; ``searched_from`` is the oldest visible position. ``reranking`` is ``done`` if an embedder
@@ -122,7 +122,7 @@ class FoundInSessions(Answer):
     score: float
 
 
-class SearchSessionsAnswer(Answer):
+class SearchSessionsAnswer(ListAnswer):
     """Matches in the owner's sessions, best first.
 
     ``sessions`` counts the sessions that were searched, the newest ones. ``unindexed`` of them were searched by title and by the

@@ -6,7 +6,17 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from turnlog.core.models import MAX_POSITION, TIME_CHARS, Answer, Body, FormatName, GivenText, JsonObjectField, Name
+from turnlog.core.models import (
+    MAX_POSITION,
+    TIME_CHARS,
+    Answer,
+    Body,
+    FormatName,
+    GivenText,
+    JsonObjectField,
+    ListAnswer,
+    Name,
+)
 
 MAX_MESSAGES = 25
 MAX_APPEND_BYTES = 32 * 1024 * 1024
@@ -207,7 +217,7 @@ class StoredMessage(Answer):
     agent_id: str | None = None
 
 
-class MessagePage(Answer):
+class MessagePage(ListAnswer):
     """A page of messages. Positions may skip, since other events have positions too.
 
     ``next`` is the position to continue from, or null.

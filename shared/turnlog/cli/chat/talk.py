@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 from rich.console import Group
@@ -260,10 +261,10 @@ class Talk:
         return Output({"commands": dict(HELP)}, "\n".join(f"{name:{wide}}  {what}" for name, what in HELP))
 
     def _history(self, argument: str) -> Output:
-        limit = int(argument) if argument.isascii() and argument.isdigit() and len(argument) < 4 else 10
-        page = self.session.page(order="desc", limit=min(max(limit, 1), 100), in_view=True)
+        limit = int(argument[:9]) if argument.isascii() and argument.isdigit() else 10
+        newest = list(islice(self.session.messages(order="desc", in_view=True), max(limit, 1)))
         shown, entries = list[Text](), list[JsonObject]()
-        for message in reversed(page.messages):
+        for message in reversed(newest):
             mark = "  interrupted" if message.status == "interrupted" else ""
             shown.append(message_text(message.body, heading=f"{message.position:>5}{mark}"))
             entries.append({"position": message.position, "status": message.status, "body": dict(message.body)})

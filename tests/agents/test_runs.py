@@ -191,6 +191,11 @@ def test_a_call_that_needs_it_waits_for_a_decision_in_another_process(
     assert session.agent().state.get("pending_action") is None
 
 
+def test_names_of_calls_that_wait_are_not_given_as_one_text(session: Session) -> None:
+    with pytest.raises(InvalidInputError, match=r"approve='repay' is a text; give the names in a list: \['repay'\]"):
+        session.run(Script(says("Hi")), {"pay": find}, approve="repay")
+
+
 def test_hooks_see_everything_and_may_put_other_things_in_its_place(session: Session) -> None:
     seen = list[str]()
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -105,6 +106,16 @@ def test_bytes_that_are_not_utf8_are_400(session: Service) -> None:
     answer = session.handler({**made, "isBase64Encoded": True}, None)
     assert answer["statusCode"] == 400
     assert session.handler({**made, "body": "***", "isBase64Encoded": True}, None)["statusCode"] == 400
+
+
+def test_a_path_of_a_function_url_is_decoded_as_those_of_api_gateway_are(session: Service) -> None:
+    name = "vor dem Umbau – 50%2F"
+    session("POST", "/v1/sessions/s/snapshots", body={"name": name})
+    session("POST", "/v1/sessions", body={"session_id": "a/b"})
+    for path in (f"/v1/sessions/s/snapshots/{quote(name, safe='')}", "/v1/sessions/a%2Fb", "/v1/sessions/a%252Fb"):
+        made = event("GET", path)
+        made["requestContext"]["domainName"] = "abc.lambda-url.eu-central-1.on.aws"
+        assert session.handler(made, None)["statusCode"] == 200, path
 
 
 def test_an_event_in_another_payload_format_says_which_is_needed(session: Service) -> None:

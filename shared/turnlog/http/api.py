@@ -6,6 +6,7 @@ The Lambda handlers and the local server pass it their requests. Errors are answ
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -177,6 +178,11 @@ class Api:
 
             if name := signal_of(error):
                 self._app().signal(name)
+
+
+def decoded_path(raw: str) -> str:
+    """Decode a path. A slash that is encoded stays encoded: it is part of an id."""
+    return unquote(re.sub("%2f", "%252F", raw, flags=re.IGNORECASE), errors="replace")
 
 
 def status_of(error: TurnlogError) -> int:

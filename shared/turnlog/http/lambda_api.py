@@ -18,7 +18,7 @@ from turnlog.app import Application, make_application
 from turnlog.core.errors import ForbiddenError, MalformedError, TooLargeError, UnauthorizedError
 from turnlog.core.identity import Owner
 from turnlog.core.limits import MAX_EVENT_BODY_BYTES, event_bytes, fits_as_text
-from turnlog.http.api import FILE, Api, ApiAnswer, ApiRequest, Caller, problem
+from turnlog.http.api import FILE, Api, ApiAnswer, ApiRequest, Caller, decoded_path, problem
 from turnlog.http.logs import describe_error, log_calls
 from turnlog.routing import Route
 from turnlog.settings import Settings
@@ -185,6 +185,8 @@ def _request(event: Mapping[str, Any]) -> ApiRequest:
     stage, path = context.get("stage", "$default"), str(event["rawPath"])
     if stage != "$default" and path.startswith(f"/{stage}/"):
         path = path[len(stage) + 1 :]  # API Gateway puts the name of a stage before its paths
+    if ".lambda-url." in str(context.get("domainName")):
+        path = decoded_path(path)  # API Gateway has decoded its paths
     try:
         is_base64 = event.get("isBase64Encoded")
         body = base64.b64decode(text, validate=True) if is_base64 else text.encode("utf-8", "surrogatepass")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 import secrets
 import select
 import socket
@@ -15,7 +14,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from http.client import responses
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
@@ -34,7 +33,7 @@ from turnlog.core.errors import (
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_UPLOAD_BYTES
-from turnlog.http.api import Answering, Api, ApiAnswer, ApiRequest, Caller, problem, problem_document
+from turnlog.http.api import Answering, Api, ApiAnswer, ApiRequest, Caller, decoded_path, problem, problem_document
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import JOB_KINDS, Clock
 from turnlog.routing import ROUTES, RouteTable
@@ -261,10 +260,10 @@ def _request(environ: WSGIEnvironment, body: bytes) -> ApiRequest:
 
 
 def _path(environ: WSGIEnvironment) -> str:
-    """Return the decoded path. A slash that is encoded stays encoded: it is part of an id."""
+    """Return the decoded path."""
     raw = environ.get("REQUEST_URI", "").partition("?")[0]
     if "%2f" in raw.lower():
-        return unquote(re.sub("%2f", "%252F", raw, flags=re.IGNORECASE), errors="replace")
+        return decoded_path(raw)
     return _text("path", environ.get("PATH_INFO", "")) or "/"
 
 

@@ -6,11 +6,14 @@ import ast
 from pathlib import Path
 
 from tests.conftest import ROOT
+from tests.effort import is_full
 from tools.mutants import Outcome, Results, chosen, judged_on, page
 from tools.mutation import mutants_of
 from tools.related_tests import RECORDED, SCOPE, related
 
 RECORD = f"tests/{RECORDED}.py"
+FOLDERS = () if is_full() else ("log", "engines")
+"""Whose mutants are sampled: of all modules they are made in seconds."""
 SOURCE = '''
 """A text with 1 < 2."""
 from x import y
@@ -53,8 +56,8 @@ def test_what_is_changed_and_what_is_left_alone() -> None:
 
 
 def test_a_seed_is_one_sample_of_mutants_that_compile() -> None:
-    sample = chosen(7, 40)
-    assert sample == chosen(7, 40) and sample != chosen(8, 40)
+    sample = chosen(7, 40, folders=FOLDERS)
+    assert sample == chosen(7, 40, folders=FOLDERS) and sample != chosen(8, 40, folders=FOLDERS)
     for item in sample:
         source = (ROOT / item.file).read_bytes()
         assert ast.dump(ast.parse(item.apply(source))) != ast.dump(ast.parse(source)), item
@@ -87,7 +90,7 @@ def test_the_tests_of_a_modules_name_come_first_then_those_of_its_folder() -> No
 
 
 def test_a_stopped_run_goes_on_and_only_survivors_are_run_again(tmp_path: Path) -> None:
-    killed, survivor, untried = chosen(7, 3)
+    killed, survivor, untried = chosen(7, 3, folders=FOLDERS)
     first = Results(tmp_path / "results.jsonl")
     first.add(Outcome(killed, "tests/x.py::test_y"))
     first.add(Outcome(survivor, ""))
@@ -104,15 +107,16 @@ def test_a_stopped_run_goes_on_and_only_survivors_are_run_again(tmp_path: Path) 
 
 
 def test_the_page_counts_what_is_killed_of_what_is_not_equivalent() -> None:
-    mutants = chosen(7, 12)
+    mutants = chosen(7, 12, folders=FOLDERS)
     outcomes = [Outcome(mutant, "tests/x.py::test_y" if at < 9 else "") for at, mutant in enumerate(mutants)]
-    judged = {mutants[9].name: "equivalent: a cache", mutants[10].name: "hole"}
+    names = [" ".join(mutant.name.split()) for mutant in mutants[9:]]
+    judged = {names[0]: "equivalent: a cache", names[1]: "hole"}
     text = page(outcomes, judged, "--seed 7 --sample 30", commit="abc")
     result = " ".join(text.split())
     assert "**9 of 11 mutants were killed** (82%)" in result and "--seed 7 --sample 30" in result
     assert result.count("· equivalent: a cache") == result.count("· hole") == result.count("· not judged") == 1
     again = judged_on(text)
-    assert [again[" ".join(mutant.name.split())] for mutant in mutants[9:]] == [
+    assert [again[name] for name in names] == [
         "equivalent: a cache",
         "hole",
         "not judged",

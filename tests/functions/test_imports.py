@@ -18,29 +18,48 @@ LOADED_AT_MOST = {"api": 24, "workers": 13}
 """Modules of ours at import. Each is a file that a cold start reads; they were 52 when one module had all routes."""
 API = sorted(path.stem for path in (ROOT / "functions" / "api").glob("*.py") if path.stem != "__init__")
 WORKERS = sorted(path.stem for path in (ROOT / "functions" / "workers").glob("*.py") if path.stem != "__init__")
+MODULES = [*(f"api.{name}" for name in API), *(f"workers.{name}" for name in WORKERS)]
+
+
+_LOADED = """
+import json, os, sys
+import aws_lambda_powertools, pydantic  # modules of others are not counted: they are loaded once
+
+assert not [name for name in sys.modules if name.split(".")[0] == "turnlog"]
+for module in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        __import__(module)
+        print(json.dumps([module, [name for name in sys.modules if name.split(".")[0] == "turnlog"]]), flush=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, module
+"""
 
 
 @cache
-def loaded(module: str) -> frozenset[str]:
-    """Our modules in a fresh process that has imported ``module``, which is as a cold start finds it."""
-    code = f"import sys, json, {module}; print(json.dumps([n for n in sys.modules if n.split('.')[0] == 'turnlog']))"
-    places = [str(ROOT / name) for name in ("functions", "shared", "layers/dependencies")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
-    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+def loaded() -> dict[str, frozenset[str]]:
+    """Return our modules in a process that has imported a function's module, as a cold start does, by that module."""
+    command = [sys.executable, "-c", _LOADED, *MODULES]
+    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    return frozenset(json.loads(ran.stdout))
+    return {module: frozenset(names) for module, names in map(json.loads, ran.stdout.splitlines())}
+
+
+def environment() -> dict[str, str]:
+    places = [str(ROOT / name) for name in ("functions", "shared", "layers/dependencies")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
 
 
 @pytest.mark.parametrize("function", API)
 def test_a_handler_loads_its_own_routes_and_no_others(function: str) -> None:
     every = {f"turnlog.{module}" for modules in RESOURCES.values() for module in modules}
     own = {f"turnlog.{module}" for name in RESOURCES if function_of(name) == function for module in RESOURCES[name]}
-    assert loaded(f"api.{function}") & every == own
+    assert loaded()[f"api.{function}"] & every == own
 
 
-@pytest.mark.parametrize("module", [*(f"api.{name}" for name in API), *(f"workers.{name}" for name in WORKERS)])
+@pytest.mark.parametrize("module", MODULES)
 def test_a_handler_loads_little(module: str) -> None:
-    result = loaded(module)
+    result = loaded()[module]
     assert len(result) <= LOADED_AT_MOST[module.partition(".")[0]], sorted(result)
     unused = re.compile(
         r"turnlog\.(log|windows|providers|client|agents|integrations|importers|server|cli|testing|engines\.\w+)\b"
@@ -79,16 +98,15 @@ print(answer["statusCode"], answer["body"])
 @pytest.mark.parametrize("engine", ["dynamodb://t?bucket=b&region=eu-central-1", "nonsense://"])
 def test_a_function_that_lambda_starts_is_prepared_before_its_first_request(engine: str) -> None:
     """Settings that are wrong do not keep it from starting: a request is told."""
-    places = [str(ROOT / name) for name in ("functions", "shared", "layers/dependencies")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "TURNLOG_ENGINE": engine}
-    environment |= {
+    variables = {
+        "TURNLOG_ENGINE": engine,
         "TURNLOG_ENDPOINT_URL": "http://127.0.0.1:9",
         "AWS_ACCESS_KEY_ID": "a",
         "AWS_SECRET_ACCESS_KEY": "b",
     }
     ran = subprocess.run(
         [sys.executable, "-c", _PREPARED, ROOT / "events" / "append_messages.json"],
-        env=environment,
+        env=environment() | variables,
         capture_output=True,
         text=True,
         check=True,

@@ -20,7 +20,7 @@ from turnlog.core.errors import CorruptError, UnavailableError
 from turnlog.engines import sqlite
 from turnlog.engines.sqlite import BUSY_TIMEOUT_SECONDS, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
-from turnlog.ports import Absent, Key, Lost
+from turnlog.ports import Absent, Key, Lost, Query
 
 LONGEST_PAUSE_SECONDS = 0.005
 """About as long as one other commit takes."""
@@ -91,20 +91,34 @@ def test_an_error_that_is_no_lock_is_not_waited_out(waiting: SqliteDatabase, mon
     assert time.pauses == []
 
 
-def test_all_else_still_waits_as_sqlite_does(
+def test_a_reader_of_a_locked_file_asks_again_like_a_writer(
     waiting: SqliteDatabase, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Readers wait for a file that another process opens, recovers or closes."""
+    """Another process that opens, recovers or closes the file has it for itself. A change meets the same error more easily."""
+    time = Time(lambda number: other.execute("COMMIT") and None if number == 3 else None)
+    monkeypatch.setattr(sqlite, "time", time)
+    assert waiting.read(lambda connection: connection.execute("DELETE FROM jobs").rowcount) == 0
+    assert len(time.pauses) == 3
 
-    def busy_timeout() -> float:
-        with waiting.reading() as connection:
-            return float(connection.execute("PRAGMA busy_timeout").fetchone()[0]) / 1000
 
-    assert busy_timeout() == BUSY_TIMEOUT_SECONDS
-    monkeypatch.setattr(sqlite, "time", Time())
-    with pytest.raises(UnavailableError), waiting.writing():
-        pytest.fail("the other has the lock")
-    assert busy_timeout() == BUSY_TIMEOUT_SECONDS
+def test_a_reader_that_never_gets_the_lock_says_so_in_time(
+    waiting: SqliteDatabase, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    time = Time()
+    monkeypatch.setattr(sqlite, "time", time)
+    with pytest.raises(UnavailableError, match="locked") as caught:
+        waiting.read(lambda connection: connection.execute("DELETE FROM jobs"))
+    assert caught.value.retry_after_seconds == 1
+    assert BUSY_TIMEOUT_SECONDS <= sum(time.pauses) <= BUSY_TIMEOUT_SECONDS + LONGEST_PAUSE_SECONDS
+
+
+def test_an_append_has_four_statements_and_sets_no_option(waiting: SqliteDatabase) -> None:
+    table, statements = SqliteItemTable(waiting), list[str]()
+    waiting.connection().set_trace_callback(statements.append)
+    table.query(Query("p", "C#", "D#META", descending=True, limit=2))
+    table.put({"pk": "p", "sk": "C#1"}, condition=Absent())
+    waiting.connection().set_trace_callback(None)
+    assert [text.split(" ")[0] for text in statements] == ["SELECT", "BEGIN", "INSERT", "COMMIT"]
 
 
 def test_who_opens_a_new_file_while_another_does_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +370,7 @@ def busy_timeout_seconds(connection: sqlite3.Connection) -> float:
     return float(connection.execute("PRAGMA busy_timeout").fetchone()[0]) / 1000
 
 
-def test_a_purge_waits_shortly_for_readers_and_later_statements_wait_as_before(
+def test_a_purge_waits_shortly_for_readers_and_later_statements_do_not(
     waiting: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The writers' lock is held while the WAL is emptied."""
@@ -365,7 +379,7 @@ def test_a_purge_waits_shortly_for_readers_and_later_statements_wait_as_before(
     sqlite.purge_file(connection)
     emptying = statements.index("PRAGMA wal_checkpoint(TRUNCATE)")
     assert [text for text in statements[:emptying] if "busy_timeout" in text][-1] == "PRAGMA busy_timeout=50"
-    assert busy_timeout_seconds(connection) == BUSY_TIMEOUT_SECONDS
+    assert busy_timeout_seconds(connection) == 0
 
 
 def test_a_purge_without_the_lock_leaves_the_connection_as_it_was(
@@ -375,7 +389,7 @@ def test_a_purge_without_the_lock_leaves_the_connection_as_it_was(
     connection = waiting.connection()
     with pytest.raises(sqlite3.OperationalError, match="locked"):
         sqlite.purge_file(connection)
-    assert busy_timeout_seconds(connection) == BUSY_TIMEOUT_SECONDS
+    assert busy_timeout_seconds(connection) == 0
     assert connection.execute("PRAGMA temp_store").fetchone() == (2,), "in memory"
 
 
@@ -389,15 +403,15 @@ def test_a_purge_says_in_time_that_a_reader_does_not_end(
     with pytest.raises(UnavailableError) as caught:
         sqlite.purge_file(waiting.connection())
     assert (caught.value.error_code, caught.value.retry_after_seconds) == ("purge_blocked", 60)
-    assert busy_timeout_seconds(waiting.connection()) == BUSY_TIMEOUT_SECONDS
+    assert busy_timeout_seconds(waiting.connection()) == 0
     assert 0.05 <= sum(time.pauses) <= 0.05 + LONGEST_PAUSE_SECONDS
 
 
 def test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back(
     waiting: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(connection: sqlite3.Connection, statement: str) -> None:
-        connection.execute(statement)
+    def interrupted(execute: Callable[[str], object], statement: str) -> None:
+        execute(statement)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

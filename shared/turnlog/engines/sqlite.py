@@ -31,9 +31,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger("turnlog")
 BUSY_TIMEOUT_SECONDS = 10.0
 _ASK_AGAIN_SECONDS = (0.0005, 0.004)
-"""Range of the pause before a waiting writer tries the lock again. SQLite's own pauses grow to 100 ms; a writer that writes again
-at once would then keep the lock from the others for seconds."""
-_WAIT = f"PRAGMA busy_timeout={round(BUSY_TIMEOUT_SECONDS * 1000)}"
+"""Range of the pause before a lock is tried again. With SQLite's own, of up to 100 ms, a busy writer would keep the lock."""
 _CHECKPOINT_WAIT_MS = 50
 """Time that a checkpoint waits for readers. It holds the writers' lock meanwhile, so it waits shortly and is tried again."""
 APPLICATION_ID = 0x54524E4C
@@ -130,7 +128,7 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
         # In a transaction, for another process may be creating the tables just now.
         with transaction(connection):
             version = _begin_format(connection, Path(path))
-    until_free(connection, "PRAGMA journal_mode=WAL")
+    until_free(connection.execute, "PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA temp_store=MEMORY")
     connection.execute("PRAGMA secure_delete=ON")
@@ -143,33 +141,31 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Run the block in a transaction that has the writers' lock, and commit it durably, or roll it back on an error."""
     try:
         # Inside the try: Ctrl-C may come after BEGIN, and an open transaction would block every other writer.
-        until_free(connection, "BEGIN IMMEDIATE")
+        until_free(connection.execute, "BEGIN IMMEDIATE")
         yield
-        connection.execute("COMMIT")
+        until_free(
+            connection.execute, "COMMIT"
+        )  # without a WAL, which some file systems can't have, it waits for readers
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
 
 
-def until_free(connection: sqlite3.Connection, statement: str) -> Any:
-    """Execute a statement that takes a lock as soon as the lock is free, and return the statement's first row.
+def until_free(work: Callable[..., _T], argument: object) -> _T:
+    """Return ``work(argument)``. While it fails because of another connection's lock, pause and call it again.
 
     Raises `sqlite3.OperationalError` if the lock is not free within `BUSY_TIMEOUT_SECONDS`.
     """
     ends = time.monotonic() + BUSY_TIMEOUT_SECONDS
-    connection.execute("PRAGMA busy_timeout=0")
-    try:
-        while True:
-            try:
-                return connection.execute(statement).fetchone()
-            except sqlite3.OperationalError as error:
-                code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-                if time.monotonic() >= ends or code & 0xFF != sqlite3.SQLITE_BUSY:
-                    raise
-            time.sleep(random.uniform(*_ASK_AGAIN_SECONDS))
-    finally:
-        connection.execute(_WAIT)
+    while True:
+        try:
+            return work(argument)
+        except sqlite3.OperationalError as error:
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+            if time.monotonic() >= ends or code & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+        time.sleep(random.uniform(*_ASK_AGAIN_SECONDS))
 
 
 def purge_file(connection: sqlite3.Connection) -> None:
@@ -179,7 +175,7 @@ def purge_file(connection: sqlite3.Connection) -> None:
     """
     connection.execute("PRAGMA temp_store=FILE")  # VACUUM copies all rows, which may not fit into memory
     try:
-        until_free(connection, "VACUUM")
+        until_free(connection.execute, "VACUUM")
     finally:
         connection.execute("PRAGMA temp_store=MEMORY")
     ends = time.monotonic() + BUSY_TIMEOUT_SECONDS
@@ -194,7 +190,7 @@ def purge_file(connection: sqlite3.Connection) -> None:
                 )
             time.sleep(random.uniform(*_ASK_AGAIN_SECONDS))
     finally:
-        connection.execute(_WAIT)
+        connection.execute("PRAGMA busy_timeout=0")
 
 
 def read_ttl(attributes: Mapping[str, object]) -> int | None:
@@ -323,7 +319,9 @@ def _format_of(connection: sqlite3.Connection, path: Path) -> int:
 
 def _stamp(connection: sqlite3.Connection) -> tuple[int, int]:
     """Return a database's application id and format."""
-    return until_free(connection, "PRAGMA application_id")[0], until_free(connection, "PRAGMA user_version")[0]
+    names = ("application_id", "user_version")
+    application_id, version = (until_free(connection.execute, f"PRAGMA {name}").fetchone()[0] for name in names)
+    return application_id, version
 
 
 def _tables(connection: sqlite3.Connection) -> set[str]:
@@ -430,8 +428,7 @@ class SqliteDatabase:
 
     def connection(self) -> sqlite3.Connection:
         """Return this thread's connection. At first use, in a forked child too, it is opened, and a missing file created."""
-        with self.reading() as connection:
-            return connection
+        return self.read(lambda connection: connection)
 
     @property
     def open_connections(self) -> int:
@@ -443,7 +440,7 @@ class SqliteDatabase:
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Yield this thread's connection, or the only one of a database in memory; `close` waits until the block ends.
 
-        Raises SQLite's errors as `UnavailableError`.
+        Raises SQLite's errors as `UnavailableError`. Statements do not wait for locks; those of `read` and `writing` do.
         """
         try:
             own = self._shared or getattr(self._local, "own", None)
@@ -455,6 +452,11 @@ class SqliteDatabase:
                 yield own.connection or own.opened(self._open())
         except _SQL_ERRORS as error:
             raise self._translated(error) from error
+
+    def read(self, look: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Return what ``look`` reads; call it again while another process opens, recovers or closes the file."""
+        with self.reading() as connection:
+            return until_free(look, connection)
 
     def write(self, change: Callable[[sqlite3.Connection], _T]) -> _T:
         """Return what ``change`` returns, when its transaction is durable. Writes that wait at the same time share one.
@@ -556,7 +558,7 @@ class SqliteDatabase:
                 raise UnavailableError(message, code="no_folder") from error
             check_file(path)
         connection = sqlite3.connect(
-            self.path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
+            self.path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=64
         )
         try:
             prepare(connection, self.path)

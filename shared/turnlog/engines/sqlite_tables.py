@@ -9,6 +9,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from itertools import count
 from typing import Any
 
@@ -57,44 +58,47 @@ class SqliteItemTable:
         self._now_ms = now_ms
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
-        items, groups = dict[Key, Item](), dict[tuple[str, int], dict[str, Key]]()
+        groups = dict[tuple[str, int], dict[str, Key]]()
         for number, key in enumerate(dict.fromkeys(keys)):
             groups.setdefault((key.pk, number // _KEYS_AT_ONCE), {})[key.sk] = key
-        with self._database.reading() as connection:
+
+        def look(connection: sqlite3.Connection) -> dict[Key, Item]:
+            items = dict[Key, Item]()
             for (pk, _), by_sk in groups.items():
                 statement = f"{_SELECT} pk = ? AND sk IN ({','.join('?' * len(by_sk))})"
                 for row in connection.execute(statement, (pk, *by_sk)):
                     if row[1] not in by_sk:
                         raise CorruptError("the index leads to another row", item=_name(row[1]))
                     items[by_sk[row[1]]] = _decode(*row)
-        return items
+            return items
+
+        return self._database.read(look)
 
     def query(self, query: Query) -> Page:
         pk, sk = INDEX_KEYS[query.index] if query.index else ("pk", "sk")
-        order = "DESC" if query.descending else "ASC"
-        where, values = [f"{pk} = ?", f"{sk} >= ?", f"{sk} <= ?"], [query.pk, query.low, query.high]
+        order, after = ("DESC", "<") if query.descending else ("ASC", ">")
+        values, rest = [query.pk, query.low, query.high], ""
         if query.after is not None:
             # Items of an index may share its sort key; they are ordered by the table's own key.
-            where.append(f"({sk}, pk, sk) {'<' if query.descending else '>'} (?, ?, ?)")
             values += [query.after[sk], query.after["pk"], query.after["sk"]]
-        statement = f"{_SELECT} {' AND '.join(where)} ORDER BY {sk} {order}, pk {order}, sk {order}"
-        items, size = list[Item](), 0
-        with self._database.reading() as connection:
-            cursor = connection.execute(statement, values)
-            try:
-                for row in cursor:
+            rest = f" AND ({sk}, pk, sk) {after} (?, ?, ?)"
+        place = f"{pk} = ? AND {sk} >= ? AND {sk} <= ?{rest} ORDER BY {sk} {order}, pk {order}, sk {order}"
+        key_names = ("pk", "sk") if query.index is None else ("pk", "sk", pk, sk)
+
+        def look(connection: sqlite3.Connection) -> Page:
+            items, size = list[Item](), 0
+            with closing(connection.execute(_SELECT + place, values)) as rows:
+                for row in rows:
                     row_size = row[-1]
                     if not isinstance(row_size, int):
                         raise CorruptError("the size of a row is damaged", item=_name(row[1]))
                     if items and (size + row_size > MAX_PAGE_BYTES or len(items) == query.limit):
-                        last = items[-1]
-                        names = ("pk", "sk") if query.index is None else ("pk", "sk", pk, sk)
-                        return Page(tuple(items), {name: str(last[name]) for name in names})
+                        return Page(tuple(items), {name: str(items[-1][name]) for name in key_names})
                     items.append(_decode(*row))
                     size += row_size
-            finally:
-                cursor.close()
-        return Page(tuple(items), None)
+            return Page(tuple(items), None)
+
+        return self._database.read(look)
 
     def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
         row = _row(item)
@@ -125,8 +129,8 @@ class SqliteItemTable:
     def has_due(self, partitions: Sequence[str], before: str) -> bool:
         """Return whether any of these partitions of the expiry index has an item before a sort key. One statement."""
         statement = f"{_SELECT} g2pk IN ({','.join('?' * len(partitions))}) AND g2sk < ? LIMIT 1"
-        with self._database.reading() as connection:
-            return connection.execute(statement, (*partitions, before)).fetchone() is not None
+        values = (*partitions, before)
+        return self._database.read(lambda connection: connection.execute(statement, values).fetchone()) is not None
 
     def purge(self) -> None:
         """Implement `Purgeable`: remove the bytes of deleted rows from the file."""
@@ -134,22 +138,19 @@ class SqliteItemTable:
 
     def partitions(self) -> Iterator[str]:
         """Implement `Inspectable`: yield the partition keys in order."""
-        partition = ""
-        while True:
-            with self._database.reading() as connection:
-                row = connection.execute(
-                    "SELECT pk FROM items WHERE pk > ? ORDER BY pk LIMIT 1", (partition,)
-                ).fetchone()
-            if row is None:
-                return
-            partition = row[0]
+        partition, statement = "", "SELECT pk FROM items WHERE pk > ? ORDER BY pk LIMIT 1"
+
+        def look(connection: sqlite3.Connection) -> list[tuple[str]]:
+            return connection.execute(statement, (partition,)).fetchall()
+
+        while rows := self._database.read(look):
+            ((partition,),) = rows
             yield partition
 
     def damages(self) -> list[str]:
         """Implement `Inspectable` by SQLite's own check."""
         try:
-            with self._database.reading() as connection:
-                rows = connection.execute("PRAGMA integrity_check").fetchall()
+            rows = self._database.read(lambda connection: connection.execute("PRAGMA integrity_check").fetchall())
         except UnavailableError as error:
             if error.error_code != "storage_damaged":
                 raise
@@ -267,13 +268,10 @@ class SqliteJobQueue:
 
     def receive(self, *, limit: int = 10) -> Sequence[Delivery]:
         now, deliveries, self._change = self._now_ms(), list[Delivery](), next(self._changes)
-        with self._database.reading() as connection:
-            # A worker polls several times a second, so an empty queue must not take the lock for writing.
-            if (
-                connection.execute("SELECT 1 FROM jobs WHERE dead = 0 AND visible_ms <= ? LIMIT 1", (now,)).fetchone()
-                is None
-            ):
-                return deliveries
+        # A worker polls several times a second, so an empty queue must not take the lock for writing.
+        due = "SELECT 1 FROM jobs WHERE dead = 0 AND visible_ms <= ? LIMIT 1"
+        if self._database.read(lambda connection: connection.execute(due, (now,)).fetchone()) is None:
+            return deliveries
         with self._database.writing() as connection:
             connection.execute(
                 "UPDATE jobs SET dead = 1, receipt = NULL WHERE dead = 0 AND visible_ms <= ? AND receives >= ?",
@@ -301,9 +299,9 @@ class SqliteJobQueue:
         """
         moment, due = (self._change, int(time.monotonic())), self._due
         if due is None or due[0] != moment:
-            with self._database.reading() as connection:
-                row = connection.execute("SELECT min(visible_ms) FROM jobs WHERE dead = 0").fetchone()
-            due = self._due = moment, row[0]
+            first = "SELECT min(visible_ms) FROM jobs WHERE dead = 0"
+            (first_ms,) = self._database.read(lambda connection: connection.execute(first).fetchone())
+            due = self._due = moment, first_ms
         return due[1]
 
     def acknowledge(self, receipt: str) -> None:
@@ -319,12 +317,12 @@ class SqliteJobQueue:
         self._change = next(self._changes)
 
     def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
-        with self._database.reading() as connection:
-            rows = connection.execute(
-                "SELECT id, body, receives FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)"
-                " ORDER BY sent, id LIMIT ?",
-                (self._now_ms(), self._max_receives, limit),
-            ).fetchall()
+        statement = (
+            "SELECT id, body, receives FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)"
+            " ORDER BY sent, id LIMIT ?"
+        )
+        values = (self._now_ms(), self._max_receives, limit)
+        rows = self._database.read(lambda connection: connection.execute(statement, values).fetchall())
         return [Delivery(job_id, body, "", receives) for job_id, body, receives in rows]
 
     def redrive(self, group_of: Callable[[str], str | None]) -> int:

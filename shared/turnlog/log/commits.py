@@ -121,9 +121,9 @@ class CommitLog:
             raise CorruptError(message, item=commit_sort_key(header.last + 1))
 
     def _tail(self, keys: SessionKeys) -> Tail:
-        page = self._items.query(Query(keys.partition, COMMITS_FROM, TAIL_TO, descending=True, limit=2))
-        meta = next((item for item in page.items if item["sk"] == META), None)
-        newest = next((item for item in page.items if item["sk"] != META), None)
+        items = list(self._items.query(Query(keys.partition, COMMITS_FROM, TAIL_TO, descending=True, limit=2)).items)
+        meta = items.pop(0) if items and items[0]["sk"] == META else None
+        newest = items[0] if items else None
         if newest is None or is_slot_tombstone(newest) or (meta is not None and MATERIALISING in meta):
             raise NotFoundError(f"no session {keys.session_id!r}")
         header = VERIFIED.read(newest).header

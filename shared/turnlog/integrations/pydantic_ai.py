@@ -35,7 +35,7 @@ from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.documents import Document
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError
-from turnlog.core.json_values import canonical_json
+from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Originals, Part
 from turnlog.integrations.sessions import KeptDocuments, session_id_of
@@ -92,6 +92,12 @@ MESSAGES = Originals[ModelMessage](
     from_parts=_from_parts,
     content_of=lambda message: message.parts,
 )
+
+
+def _said(messages: Sequence[ModelMessage]) -> list[JsonObject]:
+    return [originals.said(MESSAGES.body(message)) for message in messages]
+
+
 _INDEX = session_id_of("pydantic-ai")
 _RECORDS, _PLACES = "records/", "places/"
 _RECORD = TypeAdapter(ConversationRecord)
@@ -131,6 +137,11 @@ class TurnlogConversationStore(ConversationStore):
         Raises `ConversationConflict` when the session has messages after all of these: another run has said them.
         """
         session = self._log.sessions.get_or_create(session_id_of(conversation_id), **self._settings)
+        known = [message for _, message in MESSAGES.stored(session)]
+        # A run begins with a history in which Pydantic AI has joined requests that no response separates.
+        joined = types.repair_messages(known, repair_last_response=False)
+        if _said(joined) == _said(messages[: len(joined)]):
+            messages = [*known, *messages[len(joined) :]]
         try:
             MESSAGES.extend(session, messages)
         except HeadMismatchError as error:
@@ -241,7 +252,10 @@ class TurnlogWindow(Limits, AbstractCapability[Any]):
     async def before_model_request(self, ctx: RunContext, request_context: ModelRequestContext) -> ModelRequestContext:
         messages, parameters = list(request_context.messages), request_context.model_request_parameters
         system = "\n\n".join(part.content for part in parameters.instruction_parts or [])
-        tools = [originals.function_tool(tool.name, tool.parameters_json_schema) for tool in parameters.function_tools]
+        tools = [
+            originals.function_tool(tool.name, [tool.description, tool.parameters_json_schema])
+            for tool in parameters.tool_defs.values()
+        ]
         session = await run_to_end(lambda: self.store.keep(ctx.conversation_id or "", messages))
         window = await asyncio.to_thread(MESSAGES.window, session, self, system=system, tools=tools)
         if not window.messages or not isinstance(window.messages[-1], ModelRequest):  # another run has said something

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
+from turnlog.core.errors import BudgetTooSmallError
 
 stores = pytest.importorskip("pydantic_ai.conversation_store", reason="has an environment of its own: make frameworks")
 
@@ -102,3 +103,41 @@ def test_a_save_that_was_cut_off_is_repeated(harness: Harness) -> None:
 
     first_whole = next(at for at in itertools.count(1) if not asyncio.run(run(at)))
     assert first_whole > 2, "each save was cut off somewhere"
+
+
+def test_runs_with_structured_output_append_each_message_once(harness: Harness) -> None:
+    """A run ends with a result of its output tool, and the next run begins with that and the new question as one request."""
+    from pydantic_ai import Agent, Conversation
+    from pydantic_ai import messages as types
+    from pydantic_ai.models.function import FunctionModel
+
+    from turnlog.integrations.pydantic_ai import TurnlogWindow
+
+    def reply(messages: list[Any], info: Any) -> types.ModelResponse:
+        return types.ModelResponse([types.ToolCallPart("final_result", {"response": 1.5})])
+
+    async def run() -> None:
+        store = store_of(harness)
+        agent = Agent(FunctionModel(reply), output_type=float, capabilities=[TurnlogWindow(store, budget=8_000)])
+        for number in range(4):
+            conversation = await store.load("desk") or Conversation(conversation_id="desk")
+            await store.save(await agent.run(f"question {number}", conversation=conversation))
+        session = store.session("desk")
+        assert [loop.loop for loop in session.loops()] == [4, 3, 2, 1], "each question begins a loop"
+        assert len(list(session.messages())) == len(list(session.messages(in_view=True))) == 12
+        assert len((await store.load("desk")).messages) == 12
+
+    asyncio.run(run())
+
+
+def test_the_schema_of_structured_output_counts_in_the_budget(harness: Harness) -> None:
+    from pydantic import create_model
+    from pydantic_ai import Agent, Conversation
+    from pydantic_ai.models.test import TestModel
+
+    from turnlog.integrations.pydantic_ai import TurnlogWindow
+
+    output = create_model("Report", __doc__="What a report has. " * 400, total=(float, 1.0))
+    agent = Agent(TestModel(), output_type=output, capabilities=[TurnlogWindow(store_of(harness), budget=1_000)])
+    with pytest.raises(BudgetTooSmallError):
+        asyncio.run(agent.run("question", conversation=Conversation(conversation_id="desk")))

@@ -197,12 +197,14 @@ class BlobStore(Protocol):
 
         Makes no request. Returns None when the store is not on the network.
         """
+        return None
 
     def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str | None:
         """Return a URL to which anyone can put this many bytes as the blob for ``seconds``.
 
         Makes no request. Returns None when the store is not on the network.
         """
+        return None
 
 
 @lazy_dataclass(frozen=True, slots=True)

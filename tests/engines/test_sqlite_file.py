@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -286,6 +287,69 @@ def test_a_file_that_can_t_be_written_is_a_typed_error(tmp_path: Path, file_mode
     path.chmod(0o644)
     assert child.exitcode == 0
     assert contents(folder) == before
+
+
+# ------------------------------------------------------------ where the file is
+
+LARGE = {"role": "user", "content": "".join(f"line {number}, " for number in range(60_000))}
+"""A message whose text is a blob, also when it is compressed."""
+
+
+def test_a_process_that_changes_its_folder_keeps_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with Turnlog.open("agent.db") as log, ThreadPoolExecutor(1) as other_thread:
+        session = log.sessions.create("s")
+        monkeypatch.chdir("elsewhere")
+        other_thread.submit(session.append, LARGE).result()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    with Turnlog.open(tmp_path / "agent.db") as log:
+        assert [message.body for message in log.sessions.get("s").messages()] == [LARGE]
+
+
+def test_a_folder_that_was_deleted_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    with pytest.raises(UnavailableError) as caught:
+        Turnlog.open("agent.db")
+    assert caught.value.error_code == "no_folder"
+
+
+@pytest.mark.parametrize("is_earlier", [False, True])
+def test_a_file_is_the_same_by_its_name_and_by_a_symbolic_link(tmp_path: Path, is_earlier: bool) -> None:
+    (tmp_path / "disk").mkdir()
+    path, link = tmp_path / "disk" / "agent.db", tmp_path / "link.db"
+    link.symlink_to(path)
+    with Turnlog.open(link) as log:
+        log.sessions.create("s").append(LARGE)
+    if is_earlier:  # earlier versions kept the blobs beside the link
+        (tmp_path / "disk" / "agent.db.blobs").rename(tmp_path / "link.db.blobs")
+    with Turnlog.open(link if is_earlier else path) as log:
+        assert [message.body for message in log.sessions.get("s").messages()] == [LARGE]
+
+
+def test_a_symbolic_link_to_itself_is_a_typed_error(tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(link)
+    with pytest.raises(UnavailableError) as caught:
+        Turnlog.open(f"sqlite:///{link}")
+    assert caught.value.error_code == "no_access"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="an open file can't be deleted")
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_nothing_is_acknowledged_in_a_file_that_is_deleted_or_replaced(tmp_path: Path, is_replaced: bool) -> None:
+    path, other = tmp_path / "agent.db", tmp_path / "other.db"
+    Turnlog.open(other).close()
+    with Turnlog.open(path) as log:
+        session = log.sessions.create("s")
+        other.replace(path) if is_replaced else path.unlink()
+        with pytest.raises(UnavailableError) as caught:
+            session.append({"role": "user", "content": "hi"})
+        assert caught.value.error_code == "no_access"
+        assert "deleted or replaced" in str(caught.value)
 
 
 # ------------------------------------------------------------ format 1

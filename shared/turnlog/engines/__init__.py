@@ -122,7 +122,13 @@ def _embedded(path: Path, settings: Settings, clock: Clock, ids: IdSource) -> En
     name = "memory"
     blobs: BlobStore = MemoryBlobStore()
     if str(path) != MEMORY:
-        name, blobs = "sqlite", FileBlobStore(path.with_name(path.name + ".blobs"))
+        try:
+            path = path.absolute()  # the process may change its folder, and each of its threads opens the file
+        except FileNotFoundError as error:
+            raise UnavailableError("the folder of this process was deleted", code="no_folder") from error
+        # The file may be opened by a symbolic link and by its own name. Earlier versions kept blobs beside the link.
+        folders = [Path(f"{place}.blobs") for place in (path, os.path.realpath(path))]
+        name, blobs = "sqlite", FileBlobStore(next(filter(Path.is_dir, folders), folders[-1]))
     database = SqliteDatabase(path)
     database.connection()  # so that a file that can't be used is refused here, and not by the first call
     queue = SqliteJobQueue(

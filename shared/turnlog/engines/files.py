@@ -15,13 +15,14 @@ from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.ports import BlobStore
 
 _TRIES = 10
 _ABANDONED_SECONDS = 600
 """Age at which an unfinished file counts as abandoned: no put takes so long. Less than the time between an erasure's passes."""
 
 
-class FileBlobStore:
+class FileBlobStore(BlobStore):
     """`BlobStore` in a folder. A file is written under a temporary name, synced and moved into place: readers see whole files."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -98,12 +99,6 @@ class FileBlobStore:
                 if name.startswith(prefix):
                     yield Path(folder, file), name
 
-    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
-        return None
-
-    def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str | None:
-        return None
-
     def _path(self, name: str) -> Path:
         # `quote` keeps dots, so parts that lead out of the folder are refused.
         parts = [quote(part, safe="-_~.=") for part in name.split("/")]
@@ -120,7 +115,7 @@ class FileBlobStore:
         return temporary.open("xb")
 
 
-class MemoryBlobStore:
+class MemoryBlobStore(BlobStore):
     """`BlobStore` in memory, for one process."""
 
     def __init__(self) -> None:
@@ -151,12 +146,6 @@ class MemoryBlobStore:
             for name in gone:
                 del self._blobs[name]
         return len(gone)
-
-    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
-        return None
-
-    def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str | None:
-        return None
 
 
 def make_folder(folder: Path) -> None:

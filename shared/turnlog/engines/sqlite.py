@@ -108,9 +108,7 @@ def check_file(path: Path) -> None:
     if application_id == APPLICATION_ID:
         _check_format(version)
     elif application_id:
-        raise _foreign(
-            path, f"is a SQLite database of another program (application_id {application_id & 0xFFFFFFFF:#010x})"
-        )
+        raise _foreign(path, f"is another program's SQLite database (application_id {application_id & 0xFFFFFFFF:#x})")
     else:
         _look_at_tables(path)
 
@@ -314,7 +312,7 @@ def _format_of(connection: sqlite3.Connection, path: Path) -> int:
             _check_format(version)
             if version == 1:
                 return version
-    raise _foreign(path, "is a SQLite database of another program")
+    raise _foreign(path, "is another program's SQLite database")
 
 
 def _stamp(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -345,15 +343,16 @@ class _Own:
     ``lock`` is held while a thread uses the connection: closing it from another thread meanwhile would crash the process.
     """
 
-    __slots__ = ("__weakref__", "_finalizer", "connection", "lock")
+    __slots__ = ("__weakref__", "_finalizer", "connection", "file", "lock")
 
     def __init__(self) -> None:
         self.connection: sqlite3.Connection | None = None
+        self.file: tuple[int, int] | None = None
         self.lock = threading.RLock()
 
-    def opened(self, connection: sqlite3.Connection) -> sqlite3.Connection:
-        """Keep a new connection, and return it."""
-        self.connection = connection
+    def opened(self, connection: sqlite3.Connection, file: tuple[int, int] | None = None) -> sqlite3.Connection:
+        """Keep a new connection and the identity of its file, and return the connection."""
+        self.connection, self.file = connection, file
         self._finalizer = weakref.finalize(self, connection.close)
         self._finalizer.atexit = False
         return connection
@@ -449,7 +448,11 @@ class SqliteDatabase:
             with own.lock:
                 if self._closed:
                     raise UnavailableError("the engine is closed", code="closed")
-                yield own.connection or own.opened(self._open())
+                connection = own.connection or own.opened(self._open(), self._file())
+                if own.file != self._file():
+                    message = f"SQLite: {self.path!r} was deleted or replaced while it was open; open it again"
+                    raise UnavailableError(message, code="no_access")
+                yield connection
         except _SQL_ERRORS as error:
             raise self._translated(error) from error
 
@@ -537,16 +540,22 @@ class SqliteDatabase:
         return own
 
     def _translated(self, error: sqlite3.DatabaseError | UnicodeError) -> UnavailableError:
-        if isinstance(error, UnicodeError):  # of a text, or of SQLite's message about one
-            return UnavailableError("SQLite: a text is not UTF-8", code="storage_damaged")
-        if not isinstance(error, sqlite3.OperationalError):
-            return UnavailableError(f"SQLite: {error}", code="storage_damaged")
         code = getattr(error, "sqlite_errorcode", None)
-        if code is None:  # raised by Python, for bytes that are not UTF-8
-            return UnavailableError("SQLite: a stored text is damaged", code="storage_damaged")
+        if isinstance(error, UnicodeError) or (isinstance(error, sqlite3.OperationalError) and code is None):
+            return UnavailableError("SQLite: a stored text is not UTF-8", code="storage_damaged")  # raised by Python
+        if code is None or not isinstance(error, sqlite3.OperationalError):
+            return UnavailableError(f"SQLite: {error}", code="storage_damaged")
         if code & 0xFF in _NO_ACCESS:
             return UnavailableError(f"SQLite: {error} {self.path!r}", code="no_access")
         return UnavailableError(f"SQLite: {error}", retry_after_seconds=1)
+
+    def _file(self) -> tuple[int, int] | None:
+        """Return device and number of the file at the path; None without a file, and for a database in memory."""
+        with suppress(OSError):
+            if self.path != MEMORY:
+                status = os.stat(self.path)  # noqa: PTH116 - at each use, and a Path takes longer
+                return status.st_dev, status.st_ino
+        return None
 
     def _open(self) -> sqlite3.Connection:
         if self.path != MEMORY:

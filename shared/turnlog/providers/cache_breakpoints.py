@@ -206,14 +206,12 @@ def _marks_in(block: JsonValue, kind: _Kind) -> Iterator[JsonValue]:
 def without_excess(rendered: Rendered, format: str) -> Rendered:
     """Remove the oldest breakpoints of the messages when the request already has more than four, which the provider refuses."""
     kind = KINDS.get(format)
-    if kind is None:
+    if kind is None or (excess := len(list(_own(rendered, kind))) - MAX_BREAKPOINTS) <= 0:
         return rendered
-    excess, messages = len(list(_own(rendered, kind))) - MAX_BREAKPOINTS, list(rendered.messages)
+    messages = list(rendered.messages)
     for index, message in enumerate(messages):
         content = message.get("content")
-        if excess <= 0:
-            break
-        if isinstance(content, list) and any(True for block in content for _ in _marks_in(block, kind)):
+        if isinstance(content, list):
             blocks = list[JsonValue]()
             for block in content:
                 count = sum(1 for _ in _marks_in(block, kind))

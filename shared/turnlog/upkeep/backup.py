@@ -107,8 +107,8 @@ class Upkeep:
         return VerifySessions(engine.items, blobs, self._clock, self._ids)
 
 
-class _CopiedBlobs:
-    """A `BlobStore` that copies each blob when it is read. ``missing`` are names that the source does not have."""
+class _CopiedBlobs(BlobStore):
+    """A store that copies each blob when it is read. ``missing`` are names that the source does not have."""
 
     def __init__(self, source: BlobStore, target: BlobStore) -> None:
         self._source = source
@@ -138,12 +138,6 @@ class _CopiedBlobs:
 
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
         raise _read_only()
-
-    def url(self, name: str, *, seconds: int, filename: str) -> str | None:
-        return None
-
-    def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str | None:
-        return None
 
 
 def _read_only() -> ForbiddenError:

@@ -235,6 +235,11 @@ def test_a_repeated_conditional_writing_is_one(harness: Harness, session: Sessio
             session.documents.put(f"d{at}", b"1", if_absent=True, idempotency_key="other")
 
 
+def test_a_repeated_writing_has_the_same_revision_in_every_version(session: Session) -> None:
+    """It is computed again, not stored: a repetition behind a deployment would else name a revision that is not there."""
+    assert session.documents.put("plan", b"pack", idempotency_key="k").revision == "a14eb9911576fa03"
+
+
 def test_documents_go_with_their_session(harness: Harness, session: Session) -> None:
     documents = session.documents
     reading = documents.reading()

@@ -117,10 +117,12 @@ def use_case(path: str, *parts: str, **named: str) -> Any:
 
     def make(app: Application) -> Any:
         keywords = {keyword: attrgetter(part)(app) for keyword, part in named.items()}
-        made = getattr(import_module(f"turnlog.{module}"), name)(*(attrgetter(part)(app) for part in parts), **keywords)
+        instance = getattr(import_module(f"turnlog.{module}"), name)(
+            *(attrgetter(part)(app) for part in parts), **keywords
+        )
         # Imported by whoever turns it on: off, it costs no import. Another thread may be importing it now.
         traced = getattr(sys.modules.get("turnlog.telemetry"), "traced", None)
-        return traced(path, made) if traced is not None else made
+        return traced(path, instance) if traced is not None else instance
 
     return cached_property(make)
 
@@ -172,7 +174,7 @@ class Application:
         "sessions.lifecycle.CreateSessions", "log", "summaries", "lazy_counter", "bring_memories"
     )
     update_session: UpdateSessions = use_case("sessions.update.UpdateSessions", "log", "lazy_counter")
-    end_session: EndSessions = use_case("sessions.lifecycle.EndSessions", "log", "ask_hand_over")
+    end_session: EndSessions = use_case("sessions.lifecycle.EndSessions", "log", "ask_offload")
     reset_session: ResetSessions = use_case("sessions.lifecycle.ResetSessions", "log", "end_session", "create_session")
     get_session: GetSession = use_case("sessions.read.GetSession", "log")
     list_sessions: ListSessions = use_case("sessions.read.ListSessions", "log")
@@ -277,19 +279,19 @@ class Application:
     import_session: ImportSessions = use_case("snapshots.exports.ImportSessions", "log", "materialiser", "documents")
 
     # long-term memory
-    hand_overs: Offloads = use_case("memory.hand_over.Offloads", "items")
-    ask_hand_over: AskForOffloads = use_case(
-        "memory.hand_over.AskForOffloads", "log", "hand_overs", "start_job", is_on="has_memory"
+    offloads: Offloads = use_case("memory.hand_over.Offloads", "items")
+    ask_offload: AskForOffloads = use_case(
+        "memory.hand_over.AskForOffloads", "log", "offloads", "start_job", is_on="has_memory"
     )
-    hand_over_copies: OffloadCopies = use_case("memory.hand_over.OffloadCopies", "log", "engine.blobs", "hand_overs")
+    offload_copies: OffloadCopies = use_case("memory.hand_over.OffloadCopies", "log", "engine.blobs", "offloads")
     offload_session: OffloadSessions = use_case(
-        "memory.hand_over.OffloadSessions", "log", "hand_overs", "hand_over_copies", "memory"
+        "memory.hand_over.OffloadSessions", "log", "offloads", "offload_copies", "memory"
     )
     memories: Memories = use_case("memory.embedded.Memories", "items")
     embedded_memory: EmbeddedMemory = use_case(
         "memory.embedded.EmbeddedMemory", "memories", "make_facts", "short_texts"
     )
-    list_memories: ListMemories = use_case("memory.read.ListMemories", "log", "visible_memory")
+    list_memories: ListMemories = use_case("memory.read.ListMemories", "log", "get_visible_memory")
     forget_memory: ForgetMemories = use_case("memory.read.ForgetMemories", "memory")
 
     # checks and backups of the engine's files
@@ -309,11 +311,11 @@ class Application:
     )
     redaction: Redaction = use_case("privacy.redact.Redaction", "log", "engine.blobs", "forks", "redacted_archives")
     redact_message: RedactMessages = use_case(
-        *("privacy.redact.RedactMessages", "log", "redaction", "erasure", "start_job", "hand_over_copies"),
+        *("privacy.redact.RedactMessages", "log", "redaction", "erasure", "start_job", "offload_copies"),
         "all_memories",
     )
     retain_sessions: RetainSessions = use_case(
-        "privacy.retention.RetainSessions", "log", "erasure", "start_job", "ask_hand_over"
+        "privacy.retention.RetainSessions", "log", "erasure", "start_job", "ask_offload"
     )
 
     def signal(self, name: SignalName, value: int = 1) -> None:
@@ -415,16 +417,11 @@ class Application:
         """Whether there is a long-term memory. Does not create it."""
         return self._memory is not None or self.settings.memory != "none"
 
-    @property
-    def visible_memory(self) -> MemoryEngine | None:
-        """The memory engine for routes that read: it hides users and sessions under erasure."""
+    def get_visible_memory(self) -> MemoryEngine | None:
+        """Return the memory engine for what reads: it hides users and sessions under erasure."""
         from turnlog.memory.read import VisibleMemories
 
         return VisibleMemories(self.memory, self.items) if self.memory is not None else None
-
-    def get_visible_memory(self) -> MemoryEngine | None:
-        """Return `visible_memory`. For use cases that do not always need it."""
-        return self.visible_memory
 
     @property
     def all_memories(self) -> tuple[MemoryEngine, ...]:

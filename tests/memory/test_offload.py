@@ -319,10 +319,10 @@ def test_a_note_of_before_the_hand_over_was_switched_off_is_let_go(
 ) -> None:
     log = harness.log()
     log.sessions.create("s").append(TEA)
-    harness.app.ask_hand_over.note(_keys(), "ended")
+    harness.app.ask_offload.note(_keys(), "ended")
     log.sessions.get("s").end()
-    monkeypatch.setattr(harness.app.ask_hand_over, "_is_on", False)
-    assert harness.app.ask_hand_over.again(_keys(), harness.app.log.commits.tail(_keys()).header) == ""
+    monkeypatch.setattr(harness.app.ask_offload, "_is_on", False)
+    assert harness.app.ask_offload.again(_keys(), harness.app.log.commits.tail(_keys()).header) == ""
     assert "g2pk" not in harness.app.engine.items.get_many([_keys().offload_due])[_keys().offload_due]
 
 
@@ -330,9 +330,9 @@ def test_a_note_of_before_the_hand_over_was_switched_off_is_let_go(
 @pytest.mark.parametrize(("seconds", "is_kept"), [(59.999, True), (60, False)])
 def test_a_note_waits_a_minute_for_its_commit(harness: Harness, seconds: float, is_kept: bool) -> None:
     harness.log().sessions.create("s").append(TEA)
-    harness.app.ask_hand_over.note(_keys(), "ended")
+    harness.app.ask_offload.note(_keys(), "ended")
     harness.clock.advance(seconds)
-    assert harness.app.ask_hand_over.again(_keys(), harness.app.log.commits.tail(_keys()).header) == ""
+    assert harness.app.ask_offload.again(_keys(), harness.app.log.commits.tail(_keys()).header) == ""
     note = harness.app.engine.items.get_many([_keys().offload_due])[_keys().offload_due]
     assert ("g2pk" in note) is is_kept
 
@@ -343,7 +343,7 @@ def test_an_end_that_never_came_is_let_go(harness: Harness) -> None:
     log = harness.log()
     session = log.sessions.create("s")
     session.append(TEA)
-    harness.app.ask_hand_over.note(_keys(), "ended")
+    harness.app.ask_offload.note(_keys(), "ended")
     harness.clock.advance(16 * 60)
     assert retained(harness).offloaded == 0
     assert (session.info().status, list(log.jobs())) == ("active", [])

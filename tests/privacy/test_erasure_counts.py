@@ -62,7 +62,7 @@ def test_an_erasure_counts_what_it_deletes_and_how_it_asks(
     table.write_many([{"pk": KEYS.base.partition, "sk": f"C#{number:012d}"} for number in range(1, base + 1)])
     counted = Counted(monkeypatch)
     erased = harness.app.erasure.erase(KEYS)
-    assert erased.is_whole
+    assert erased.is_complete
     assert erased.commits == commits
     assert items + base <= erased.items <= items + base + len(beside)
     assert erased.requests - counted.requests in BESIDE

@@ -31,7 +31,7 @@ from turnlog.log.keys import REQUESTS, SessionKeys
 from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_index, due_shards
 from turnlog.ports import BlobStore, Item, ItemTable, Key, Query
 from turnlog.privacy import retention
-from turnlog.privacy.retention import Retained, RetainSessions
+from turnlog.privacy.retention import RetainSessions, RetentionCounts
 from turnlog.routing import BY_NAME, HttpRequest, call
 from turnlog.server.lambda_calls import LocalContext
 from turnlog.settings import Settings
@@ -120,27 +120,27 @@ def test_the_schedule_erases_what_has_expired_and_frees_its_id_a_day_later(harne
     session.append(HI, {"role": "user", "content": noise(60_000)}, idempotency_key="k")
     session.append(HI, idempotency_key="another")
     other = log.sessions.create("other", ttl_days=30)
-    assert retained(harness) == Retained()
+    assert retained(harness) == RetentionCounts()
     harness.clock.advance(DAY + 1)
-    assert retained(harness) == Retained(expired=1)
-    assert retained(harness) == Retained(expired=1), "the same job: it is not done yet"
+    assert retained(harness) == RetentionCounts(expired=1)
+    assert retained(harness) == RetentionCounts(expired=1), "the same job: it is not done yet"
     (job,) = erasures(harness)
     assert worked(harness, job).status == "done"
     assert held(CANARY, harness) == []
     assert {name for item in of_session(harness) for name in item} <= TOMBSTONE
     assert not any(str(item["sk"]).startswith(REQUESTS) for item in of_session(harness))
-    assert retained(harness) == Retained()
+    assert retained(harness) == RetentionCounts()
     with pytest.raises(SessionExistsError):
         log.sessions.create("s")
     harness.clock.advance(DAY)
-    assert retained(harness) == Retained(released=1)
+    assert retained(harness) == RetentionCounts(released=1)
     for erasure in erasures(harness):
         assert worked(harness, erasure).status == "done"
     assert of_session(harness) == []
     assert log.sessions.create("s", title="another").info().title == "another"
     assert log.sessions.get("s").append({"role": "user", "content": "of this life"}, idempotency_key="k").head == 2
     assert {item.session_id for item in log.sessions.list()} == {"s", "other"}
-    assert retained(harness) == Retained()
+    assert retained(harness) == RetentionCounts()
     assert other.info().expires_at
 
 
@@ -152,11 +152,11 @@ def test_an_entry_that_lags_is_judged_by_the_log(harness: Harness) -> None:
     session.append(HI)
     harness.app.engine.items.put(before)
     harness.clock.advance(0.2 * DAY)
-    assert retained(harness) == Retained(moved=1)
-    assert retained(harness) == Retained()
+    assert retained(harness) == RetentionCounts(moved=1)
+    assert retained(harness) == RetentionCounts()
     assert session.info().messages == 1
     harness.clock.advance(1.9 * DAY)
-    assert retained(harness) == Retained(expired=1)
+    assert retained(harness) == RetentionCounts(expired=1)
 
 
 def test_full_snapshots_stay_until_their_own_expiry(harness: Harness) -> None:
@@ -169,7 +169,7 @@ def test_full_snapshots_stay_until_their_own_expiry(harness: Harness) -> None:
     whole = session.snapshot("whole").content
     session.append({"role": "user", "content": noise(60_000, 9)})
     harness.clock.advance(DAY + 1)
-    assert retained(harness) == Retained(expired=1)
+    assert retained(harness) == RetentionCounts(expired=1)
     for job in erasures(harness):
         assert worked(harness, job).status == "done"
     names = [name.removeprefix(KEYS.blob_prefix) for name in blobs.names(KEYS.blob_prefix)]
@@ -207,7 +207,7 @@ def test_a_silent_session_is_inactive_until_the_next_append(harness: Harness) ->
     result = session.info()
     harness.clock.advance(1.5 * DAY)
     busy.append(HI)
-    assert retained(harness) == Retained()
+    assert retained(harness) == RetentionCounts()
     harness.clock.advance(0.6 * DAY)
     assert retained(harness).timed_out == 1, "one that waits for a decision is not silent"
     assert retained(harness).timed_out == 0
@@ -235,7 +235,7 @@ def test_one_failure_stops_no_other(harness: Harness) -> None:
     items, keys = harness.app.engine.items, SessionKeys(OWNER, "s1").commit(1)
     harness.clock.advance(DAY + 1)
     items.put({**items.get_many([keys])[keys], "t": "no time"})
-    assert retained(harness) == Retained(expired=2, failed=1)
+    assert retained(harness) == RetentionCounts(expired=2, failed=1)
     with pytest.raises(UnavailableError, match="retention of 1 sessions failed"):
         make_retention(harness.app)({}, LocalContext(60_000))
 
@@ -249,7 +249,7 @@ def test_a_function_works_for_its_part_until_a_minute_before_its_end_or_for_half
 
     retain_sessions = harness.app.retain_sessions
 
-    def retain(*part: int, work_ms: int) -> Retained:
+    def retain(*part: int, work_ms: int) -> RetentionCounts:
         asked.append((part, work_ms))
         return retain_sessions(*part, work_ms=work_ms)
 
@@ -280,7 +280,7 @@ def test_many_are_dealt_with_at_once_each_for_its_tenant_and_each_counted(
         return usual(self, item, keys)
 
     monkeypatch.setattr(RetainSessions, "_process_entry", deal_with)
-    assert retained(harness) == Retained(expired=24, timed_out=1)
+    assert retained(harness) == RetentionCounts(expired=24, timed_out=1)
     assert len(served) == 25 and all(text == meant for text, meant in served.values())
     for at, log in enumerate(logs):
         jobs = [job.session_id for job in log.jobs() if job.kind == "erase"]
@@ -293,7 +293,7 @@ def test_it_looks_back_as_far_as_it_was_not_run(harness: Harness) -> None:
     log.sessions.create("s", ttl_days=1)
     harness.clock.advance(200 * DAY)
     before = harness.faults.calls
-    assert retained(harness) == Retained(expired=1)
+    assert retained(harness) == RetentionCounts(expired=1)
     assert harness.faults.calls - before > 150
     for job in erasures(harness):
         worked(harness, job)
@@ -303,7 +303,7 @@ def test_it_looks_back_as_far_as_it_was_not_run(harness: Harness) -> None:
         worked(harness, job)
     retained(harness)
     before = harness.faults.calls
-    assert retained(harness) == Retained()
+    assert retained(harness) == RetentionCounts()
     assert harness.faults.calls - before < EXPIRY_SHARDS + 10, "only the days since"
 
 
@@ -383,7 +383,7 @@ def test_what_is_overdue_longest_comes_first_whatever_its_shard(
         "_process_entry",
         lambda self, item, keys: (order.append(keys.session_id), usual(self, item, keys))[1],
     )
-    assert retained(harness) == Retained(expired=30)
+    assert retained(harness) == RetentionCounts(expired=30)
     assert order == names
 
 
@@ -391,8 +391,8 @@ def test_what_is_overdue_longest_comes_first_whatever_its_shard(
 def test_a_run_begins_nothing_after_its_time(harness: Harness) -> None:
     harness.log().sessions.create("s", ttl_days=1)
     harness.clock.advance(2 * DAY)
-    assert harness.app.retain_sessions(work_ms=0) == Retained()
-    assert retained(harness) == Retained(expired=1)
+    assert harness.app.retain_sessions(work_ms=0) == RetentionCounts()
+    assert retained(harness) == RetentionCounts(expired=1)
 
 
 @pytest.mark.parametrize("memory", ["none", "facts"])

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import Harness
 from turnlog.privacy import retention
-from turnlog.privacy.retention import Retained
+from turnlog.privacy.retention import RetentionCounts
 
 
 @pytest.fixture(autouse=True)
@@ -16,6 +16,6 @@ def runs_before(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(retention, "FIRST_DAYS", 5)
 
 
-def retained(harness: Harness) -> Retained:
-    done: Retained = harness.app.retain_sessions()
+def retained(harness: Harness) -> RetentionCounts:
+    done: RetentionCounts = harness.app.retain_sessions()
     return done

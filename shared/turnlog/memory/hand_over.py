@@ -3,7 +3,7 @@
 A note is stored before the commit that ends the session. After any later failure (the queue, the worker, an engine that is
 down for days), the schedule of retention finds the note and asks for the job again.
 
-A log is cut into parts that are handed over one by one. Progress and note are two items without contents. Each cut is one
+A log is handed over in parts, one by one. Progress and note are two items without contents. A part begins with one
 conditional put, so parts never overlap. A second process, or one after a crash, hands over the same part under the same id.
 """
 
@@ -53,7 +53,7 @@ _GONE: JsonObject = {"status": "gone"}
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Cut:
+class OffloadProgress:
     """Progress of handing over: everything up to ``done`` is handed over.
 
     The part behind it, up to ``end``, is under way when ``end`` is greater. ``receipt`` belongs to the newest finished part.
@@ -66,7 +66,7 @@ class Cut:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Due:
+class OffloadNote:
     """A note, stored before the commit that ends a session, so that a schedule finds it. ``nonce`` is its writer's."""
 
     nonce: bytes
@@ -75,35 +75,35 @@ class Due:
 
 
 class Offloads:
-    """Reads and writes, for each session, how far it was handed over to long-term memory and when the next hand-over is due."""
+    """Reads and writes the progress of handing each session over to long-term memory, and the note that a hand-over is due."""
 
     def __init__(self, items: ItemTable) -> None:
         self._items = items
 
-    def read(self, keys: SessionKeys) -> tuple[Cut, Due | None]:
+    def read(self, keys: SessionKeys) -> tuple[OffloadProgress, OffloadNote | None]:
         """Return the progress and the note of a session. One request."""
         items = self._items.get_many([keys.offloaded, keys.offload_due])
-        due = items.get(keys.offload_due)
-        return _cut(items.get(keys.offloaded)), read_due(due) if due is not None else None
+        note_item = items.get(keys.offload_due)
+        return _progress_in(items.get(keys.offloaded)), read_note(note_item) if note_item is not None else None
 
-    def cut(self, keys: SessionKeys, before: Cut, end: int) -> Cut:
+    def begin_part(self, keys: SessionKeys, before: OffloadProgress, end: int) -> OffloadProgress:
         """Begin the part from ``before.done`` to ``end``; return the progress, which another process may have changed."""
-        return self._exchange(keys, before, Cut(before.done, end, before.receipt))
+        return self._exchange(keys, before, OffloadProgress(before.done, end, before.receipt))
 
-    def finish(self, keys: SessionKeys, before: Cut, receipt: JsonObject) -> Cut:
+    def finish_part(self, keys: SessionKeys, before: OffloadProgress, receipt: JsonObject) -> OffloadProgress:
         """Mark the part as handed over; return the progress."""
-        return self._exchange(keys, before, Cut(before.end, before.end, receipt))
+        return self._exchange(keys, before, OffloadProgress(before.end, before.end, receipt))
 
-    def note(self, keys: SessionKeys, due: Due, *, due_ms: int) -> None:
+    def note(self, keys: SessionKeys, note: OffloadNote, *, due_ms: int) -> None:
         """Store the note of a session that is about to end. The schedule looks at it at ``due_ms``."""
-        self._items.put(_due_item(keys, due) | due_index(keys, due_ms))
+        self._items.put(_note_item(keys, note) | due_index(keys, due_ms))
 
-    def put_off(self, keys: SessionKeys, due: Due, *, due_ms: int | None) -> None:
+    def put_off(self, keys: SessionKeys, note: OffloadNote, *, due_ms: int | None) -> None:
         """Postpone a note to ``due_ms``, or drop it with None, unless another process has written a new note."""
         index = due_index(keys, due_ms) if due_ms is not None else {}
-        self._items.put(_due_item(keys, due) | index, condition=Equal("n", due.nonce))
+        self._items.put(_note_item(keys, note) | index, condition=Equal("n", note.nonce))
 
-    def _exchange(self, keys: SessionKeys, before: Cut, after: Cut) -> Cut:
+    def _exchange(self, keys: SessionKeys, before: OffloadProgress, after: OffloadProgress) -> OffloadProgress:
         key = keys.offloaded
         item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "pos": after.done, "end": after.end}
         item["st"] = _state(after)
@@ -111,34 +111,34 @@ class Offloads:
             item["b"] = pack(encode_json(after.receipt))
         condition: Condition = Equal("st", _state(before)) if before.end else Absent()
         lost = self._items.put(item, condition=condition)
-        return after if lost is None else _cut(lost.existing)
+        return after if lost is None else _progress_in(lost.existing)
 
 
-def read_due(item: Item) -> Due:
+def read_note(item: Item) -> OffloadNote:
     """Return the note that an item holds."""
     nonce, reason, noted_ms = item.get("n"), item.get("r"), item.get("c")
     if not isinstance(nonce, bytes) or not isinstance(reason, str) or not isinstance(noted_ms, int):
         raise CorruptError("a note of an offload is damaged", item=item_name(item))
-    return Due(nonce, reason, noted_ms)
+    return OffloadNote(nonce, reason, noted_ms)
 
 
-def _due_item(keys: SessionKeys, due: Due) -> dict[str, AttributeValue]:
+def _note_item(keys: SessionKeys, note: OffloadNote) -> dict[str, AttributeValue]:
     key = keys.offload_due
-    return {"pk": key.pk, "sk": key.sk, "n": due.nonce, "r": due.reason, "c": due.noted_ms}
+    return {"pk": key.pk, "sk": key.sk, "n": note.nonce, "r": note.reason, "c": note.noted_ms}
 
 
-def _cut(item: Item | None) -> Cut:
+def _progress_in(item: Item | None) -> OffloadProgress:
     if item is None:
-        return Cut()
+        return OffloadProgress()
     done, end, packed = item.get("pos"), item.get("end"), item.get("b")
     if not isinstance(done, int) or not isinstance(end, int):
         raise CorruptError("a mark of an offload is damaged", item=item_name(item))
     receipt = unpack_json(packed, item=item_name(item)) if isinstance(packed, bytes) else None
-    return Cut(done, end, receipt)
+    return OffloadProgress(done, end, receipt)
 
 
-def _state(cut: Cut) -> str:
-    return f"{cut.done} {cut.end}"
+def _state(progress: OffloadProgress) -> str:
+    return f"{progress.done} {progress.end}"
 
 
 def copied_lines(log: CommitLog, keys: SessionKeys, header: Header) -> Iterator[bytes]:
@@ -206,7 +206,7 @@ class AskForOffloads:
         """Store the note. Call it before the commit that ends the session."""
         if self._is_on:
             now = self._log.clock.now_ms()
-            self._offloads.note(keys, Due(self._log.ids.nonce(), reason, now), due_ms=now + NOTED_MS)
+            self._offloads.note(keys, OffloadNote(self._log.ids.nonce(), reason, now), due_ms=now + NOTED_MS)
 
     def send(self, keys: SessionKeys, header: Header, reason: OffloadReason) -> None:
         """Start the job after the commit is durable. Repeated, it is the same job. After an outage the schedule starts it."""
@@ -218,22 +218,22 @@ class AskForOffloads:
         """Start the job again for a note that the schedule found, or drop a note that needs nothing more.
 
         ``header`` is the log's newest; None when the session no longer exists. Returns the outcome as a field name of
-        `Retained`; empty when no job was started.
+        `RetentionCounts`; empty when no job was started.
         """
-        cut, due = self._offloads.read(keys)
-        if due is None:
+        progress, note = self._offloads.read(keys)
+        if note is None:
             return ""
         now = self._log.clock.now_ms()
         if header is not None and self._is_on and not is_at_rest(header):
-            is_over = now - due.noted_ms >= SETTLES_MS
-            self._offloads.put_off(keys, due, due_ms=None if is_over else now + NOTED_MS)
+            is_over = now - note.noted_ms >= SETTLES_MS
+            self._offloads.put_off(keys, note, due_ms=None if is_over else now + NOTED_MS)
             return ""
-        if header is None or not self._is_on or cut.done >= (header.ended or header.last):
-            self._offloads.put_off(keys, due, due_ms=None)
+        if header is None or not self._is_on or progress.done >= (header.ended or header.last):
+            self._offloads.put_off(keys, note, due_ms=None)
             return ""
-        job = self._start(keys, header, cast("OffloadReason", due.reason))
+        job = self._start(keys, header, cast("OffloadReason", note.reason))
         # A failed job waits for an operator, who finds it among the jobs.
-        self._offloads.put_off(keys, due, due_ms=None if job.status == "failed" else now + AGAIN_MS)
+        self._offloads.put_off(keys, note, due_ms=None if job.status == "failed" else now + AGAIN_MS)
         return "offloaded"
 
     def _start(self, keys: SessionKeys, header: Header, reason: OffloadReason) -> Job:
@@ -243,7 +243,7 @@ class AskForOffloads:
 
 
 class OffloadSessions:
-    """Copy all messages of a session beside it, and pass the engine what no earlier job has passed. The work of a job."""
+    """Work of a job: copy all messages of a session beside it, and pass the engine what no earlier job has passed."""
 
     def __init__(self, log: SessionLog, offloads: Offloads, copies: OffloadCopies, memory: MemoryEngine | None) -> None:
         self._log = log
@@ -266,30 +266,30 @@ class OffloadSessions:
         header = self._header(keys, last)
         if header is None or header.hash.hex() != options["hash"]:
             return _GONE
-        cut, due = self._offloads.read(keys)
+        progress, note = self._offloads.read(keys)
         try:
-            done = self._hand_over_parts(self._memory, keys, cut, last, cast("OffloadReason", options["reason"]))
+            done = self._hand_over_parts(self._memory, keys, progress, last, cast("OffloadReason", options["reason"]))
         except _EngineDownError as error:
             return _later(options, error.error)
         if done is None:
             return _GONE
-        self._settle(keys, due, done)
+        self._settle(keys, note, done)
         return done.receipt if done.end == last and done.receipt is not None else {"status": "repeated"}
 
     def _hand_over_parts(
-        self, memory: MemoryEngine, keys: SessionKeys, cut: Cut, last: int, reason: OffloadReason
-    ) -> Cut | None:
-        """Pass the engine the log up to position ``last``, part by part; return the last cut, or None without the session."""
+        self, memory: MemoryEngine, keys: SessionKeys, progress: OffloadProgress, last: int, reason: OffloadReason
+    ) -> OffloadProgress | None:
+        """Pass the engine the log up to position ``last``, part by part; return the progress, or None without the session."""
         for _ in range(_TRIES):
-            if cut.done >= last:
-                return cut
-            if cut.end <= cut.done:
-                cut = self._offloads.cut(keys, cut, last)
+            if progress.done >= last:
+                return progress
+            if progress.end <= progress.done:
+                progress = self._offloads.begin_part(keys, progress, last)
                 continue
-            receipt = self._hand_over(memory, keys, cut, reason)
+            receipt = self._hand_over(memory, keys, progress, reason)
             if receipt is None:
                 return None
-            cut = self._offloads.finish(keys, cut, receipt)
+            progress = self._offloads.finish_part(keys, progress, receipt)
         raise ConflictError("another process hands over the same session; try again", retry_after_seconds=1)
 
     def _header(self, keys: SessionKeys, position: int) -> Header | None:
@@ -301,15 +301,17 @@ class OffloadSessions:
             return None
         return commit.header if commit is not None and commit.header.last == position else None
 
-    def _hand_over(self, memory: MemoryEngine, keys: SessionKeys, cut: Cut, reason: OffloadReason) -> JsonObject | None:
-        header, begin = self._header(keys, cut.end), self._log.commits.begin(keys)
+    def _hand_over(
+        self, memory: MemoryEngine, keys: SessionKeys, progress: OffloadProgress, reason: OffloadReason
+    ) -> JsonObject | None:
+        header, begin = self._header(keys, progress.end), self._log.commits.begin(keys)
         if header is None or begin is None:
             return None
-        first = cut.done + 1 if cut.done else begin.header.first
+        first = progress.done + 1 if progress.done else begin.header.first
         copy = self._copies.write(keys, header)
         part = self._part(keys, begin, header, first, reason)
         messages = sum(1 for _ in part.read_messages())
-        if self._header(keys, cut.end) is None:
+        if self._header(keys, progress.end) is None:
             return None  # erased while it was read
         try:
             memories = memory.remember(part) if messages else 0
@@ -340,20 +342,20 @@ class OffloadSessions:
             read_messages=lambda: spoken_messages(self._log.commits, keys, header, first=first),
         )
 
-    def _settle(self, keys: SessionKeys, due: Due | None, cut: Cut) -> None:
+    def _settle(self, keys: SessionKeys, note: OffloadNote | None, progress: OffloadProgress) -> None:
         """Drop the note when the schedule has nothing left to do: the log has ended, or its silence was handed over."""
         try:
             newest = self._log.commits.tail(keys).header
         except NotFoundError:
             return
-        is_known = bool(newest.ended) or (due is not None and due.reason == "inactive" and is_at_rest(newest))
-        if due is not None and is_known and cut.done >= (newest.ended or newest.last):
+        is_known = bool(newest.ended) or (note is not None and note.reason == "inactive" and is_at_rest(newest))
+        if note is not None and is_known and progress.done >= (newest.ended or newest.last):
             with suppress(UnavailableError):
-                self._offloads.put_off(keys, due, due_ms=None)
+                self._offloads.put_off(keys, note, due_ms=None)
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Copy:
+class CopySize:
     """The size of a copy of a session's messages that `OffloadCopies` has written."""
 
     messages: int
@@ -368,7 +370,7 @@ class OffloadCopies:
         self._blobs = blobs
         self._offloads = offloads
 
-    def write(self, keys: SessionKeys, header: Header) -> Copy:
+    def write(self, keys: SessionKeys, header: Header) -> CopySize:
         """Store the copy of the history up to a header. It is streamed, and its bytes are the same every time."""
         count = 0
         with TemporaryFile() as file:
@@ -379,20 +381,20 @@ class OffloadCopies:
             size = file.tell()
             file.seek(0)
             self._blobs.put(keys.offload_blob, cast("BinaryIO", file))
-        return Copy(count, size)
+        return CopySize(count, size)
 
     def renew(self, keys: SessionKeys) -> int:
         """Erase all versions of the copy and write it again from the log; return the number of erased versions.
 
         After a crash in between there is no copy; a repeated call writes it.
         """
-        cut, _ = self._offloads.read(keys)
-        if not cut.end:
+        progress, _ = self._offloads.read(keys)
+        if not progress.end:
             return 0
         erased = self._blobs.erase(keys.offload_blob)
         with suppress(NotFoundError):
             self._log.commits.tail(keys)
-            commit = self._log.commits.containing(keys, cut.end)
+            commit = self._log.commits.containing(keys, progress.end)
             if commit is not None:
                 self.write(keys, commit.header)
         return erased
@@ -407,7 +409,7 @@ class _EngineDownError(Exception):
 
 
 def is_at_rest(header: Header) -> bool:
-    """Whether a session has ended or is marked inactive."""
+    """Return whether a session has ended or is marked inactive."""
     return header.status != "active"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from turnlog.core.errors import NotFoundError
 from turnlog.core.identity import Owner
@@ -50,32 +50,33 @@ _MAX_QUERY_CHARS, _SEARCH_SECONDS = 1_000, 10.0
 
 
 class ListMemories:
-    """List the memories of a person, newest first, a page at a time; or find those that fit words."""
+    """Use case: list the memories of a person, newest first, a page at a time; or find those that fit words."""
 
-    def __init__(self, log: SessionLog, memory: MemoryEngine | None) -> None:
+    def __init__(self, log: SessionLog, get_memory: Callable[[], MemoryEngine | None]) -> None:
         self._log = log
-        self._memory = memory
+        self._get_memory = get_memory
 
     def __call__(self, owner: Owner, *, limit: int = 20, cursor: str | None = None, q: str | None = None) -> MemoryList:
-        if self._memory is None:
+        memory = self._get_memory()
+        if memory is None:
             return MemoryList(engine=None, memories=[], next_cursor=None)
         if q is not None and q.strip():
-            known = self._memory.known(owner, q[:_MAX_QUERY_CHARS], limit=limit, timeout_seconds=_SEARCH_SECONDS)
-            matches = [memory_answer(memory) for memory in known if memory.score is not None]
-            return MemoryList(engine=self._memory.name, memories=matches, next_cursor=None)
+            known = memory.known(owner, q[:_MAX_QUERY_CHARS], limit=limit, timeout_seconds=_SEARCH_SECONDS)
+            matches = [memory_answer(match) for match in known if match.score is not None]
+            return MemoryList(engine=memory.name, memories=matches, next_cursor=None)
         cursors = Cursors(self._log.cursor_secret())
-        scope = f"memories {owner.tenant_id} {owner.user_id} {self._memory.name}"
+        scope = f"memories {owner.tenant_id} {owner.user_id} {memory.name}"
         after = cursors.read(cursor, scope=scope)["after"] if cursor is not None else None
-        page = self._memory.page(owner, limit=limit, after=after)
+        page = memory.page(owner, limit=limit, after=after)
         return MemoryList(
-            engine=self._memory.name,
-            memories=[memory_answer(memory) for memory in page.memories],
+            engine=memory.name,
+            memories=[memory_answer(listed) for listed in page.memories],
             next_cursor=cursors.write({"after": page.next}, scope=scope) if page.next is not None else None,
         )
 
 
 class ForgetMemories:
-    """Forget a memory for good; it is not made again of the same messages. Repeated, the answer is the same."""
+    """Use case: forget a memory for good; it is not made again of the same messages. Repeated, the answer is the same."""
 
     def __init__(self, memory: MemoryEngine | None) -> None:
         self._memory = memory

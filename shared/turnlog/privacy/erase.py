@@ -74,7 +74,7 @@ def retained_items(records: Records, blobs: BlobStore, keys: SessionKeys) -> Ret
 
 
 class EraseSessions:
-    """Erase a session: every request gets 404 from the moment this returns. The receipt says how far the erasing is."""
+    """Use case: erase a session. Every request gets 404 from the moment this returns. The receipt says how far the erasing is."""
 
     def __init__(
         self,
@@ -121,9 +121,8 @@ class EraseSessions:
         keys, now = SessionKeys(owner, session_id), self._log.clock.now_ms()
         if self._erasure.identity(keys) != options["first"]:
             return receipt("erased", counts_of(options))
-        wait_ms = cast("int", options.get("not_before", 0)) - now
-        if wait_ms > 0:
-            return Later(receipt("erasing", counts_of(options)), options, -(-wait_ms // 1000))
+        if (early := until_due(options, receipt("erasing", counts_of(options)), now)) is not None:
+            return early
         if options.get("release"):
             return receipt("released" if self._release(keys, now + WORK_MS) else "kept", {})
         kept: RetainedItems | None = None
@@ -135,9 +134,9 @@ class EraseSessions:
             kept = self._kept(keys)
         run = self._erasure.erase(keys, kept=kept, deadline_ms=now + WORK_MS, hand_on=self._hand_on)
         if isinstance(lease, SlotLease):
-            self._erasure.first.leave(lease, free=IDLE)
+            self._erasure.slots.leave(lease, free=IDLE)
         counts = added(counts_of(options), run)
-        if not run.is_whole:
+        if not run.is_complete:
             return Later(receipt("erasing", counts), {**options, "counts": counts})
         return self._end_pass(keys, options, counts, now_ms=now, is_expired=kept is not None)
 
@@ -152,12 +151,9 @@ class EraseSessions:
             counts = plus(counts, {"memories": erased})
         if "not_before" in options:
             if not is_expired:
-                self._erasure.purging.after_last_pass(mark_of(options, counts))
+                purge_after_last_pass(self._erasure, options, counts)
             return receipt("erased", counts)
-        due = due_options(options, counts, now_ms)
-        if not is_expired:
-            due["purge"] = purge_mark(self._erasure, counts)
-        return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
+        return second_pass(self._erasure, "erasing", options, counts, now_ms, purges=not is_expired)
 
     def _hand_on(self, forks: Sequence[SessionKeys]) -> None:
         """Start unfinished redactions again in the forks that have the message: an erased log no longer leads to its forks."""
@@ -179,7 +175,7 @@ class EraseSessions:
         ``token`` is the restoring request's: a restore that it has begun already may continue. Without an expired session,
         nothing happens.
         """
-        first = self._erasure.first.read(keys)
+        first = self._erasure.slots.read(keys)
         if first is None or first.get(MATERIALISING) == token:
             return
         if keeps_snapshots(first):
@@ -195,7 +191,7 @@ class EraseSessions:
         """Start the job that clears the id, and raise `ConflictError`, unless the id is clear. Only workers delete."""
         if first.get(FREE) == BARE:
             return
-        wait_ms = self._erasure.first.wait_ms(first)
+        wait_ms = self._erasure.slots.wait_ms(first)
         if wait_ms and MATERIALISING in first:
             raise id_claimed(wait_ms)
         if not wait_ms:
@@ -204,12 +200,12 @@ class EraseSessions:
 
     def _release(self, keys: SessionKeys, deadline_ms: int) -> bool:
         """Free the id of an erased session; False while it is taken. Retained snapshots of an expired session keep it taken."""
-        first = self._erasure.first.read(keys)
+        first = self._erasure.slots.read(keys)
         if first is not None and keeps_snapshots(first):
             kept = self._erasure.clear(keys, first, lambda: self._kept(keys), deadline_ms=deadline_ms)
             if kept is None or kept:
                 return False
-            self._erasure.first.disown(keys)
+            self._erasure.slots.disown(keys)
             return self._erasure.release(keys)
         is_free = self._erasure.release(keys)
         if not is_free and first is not None and is_empty_slot(first) and self._signals is not None:
@@ -244,20 +240,27 @@ def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
             log.records.replace(record_keys, bare, while_status=record.status, ttl_seconds=TTL_SECONDS)
 
 
-def due_options(options: JsonObject, counts: JsonObject, now_ms: int) -> JsonObject:
-    """Return the options of the second pass."""
-    return {**options, "counts": counts, "not_before": now_ms + SECOND_PASS_SECONDS * 1000 - _EARLY_MS}
+def until_due(options: JsonObject, result: JsonObject, now_ms: int) -> Later | None:
+    """Return a job as it is, for when its second pass is due; None when it is due, and in the first pass."""
+    wait_ms = cast("int", options.get("not_before", 0)) - now_ms
+    return Later(result, options, -(-wait_ms // 1000)) if wait_ms > 0 else None
 
 
-def purge_mark(erasure: Erasure, counts: JsonObject) -> JsonObject:
-    """Purge after a first pass; return what `mark_of` needs in the second one."""
-    return {"mark": erasure.purging.after_first_pass(), "erased": _without_requests(counts)}
+def second_pass(
+    erasure: Erasure, status: str, options: JsonObject, counts: JsonObject, now_ms: int, *, purges: bool = True
+) -> Later:
+    """Return the second pass of a job, for when it is due; with ``purges`` purge first what the first one has erased."""
+    due: JsonObject = {**options, "counts": counts, "not_before": now_ms + SECOND_PASS_SECONDS * 1000 - _EARLY_MS}
+    if purges:
+        due["purge"] = {"mark": erasure.purging.after_first_pass(), "erased": _without_requests(counts)}
+    return Later(receipt(status, counts), due, SECOND_PASS_SECONDS)
 
 
-def mark_of(options: JsonObject, counts: JsonObject) -> str:
-    """Return the first pass's mark of a purge; empty when something was erased since."""
-    first_pass = cast("JsonObject", options.get("purge", {}))
-    return str(first_pass["mark"]) if first_pass.get("erased") == _without_requests(counts) else ""
+def purge_after_last_pass(erasure: Erasure, options: JsonObject, counts: JsonObject) -> None:
+    """Purge what was erased since the purge that `second_pass` noted in the options."""
+    first_purge = cast("JsonObject", options.get("purge", {}))
+    is_same = first_purge.get("erased") == _without_requests(counts)
+    erasure.purging.after_last_pass(str(first_purge["mark"]) if is_same else "")
 
 
 def _without_requests(counts: JsonObject) -> JsonObject:
@@ -287,7 +290,7 @@ def receipt(status: str, counts: JsonObject) -> JsonObject:
 
 
 class EraseUsers:
-    """Erase all data of an owner. Only the receipt stays, and tombstones until they expire."""
+    """Use case: erase all data of an owner. Only the receipt stays, and tombstones until they expire."""
 
     def __init__(
         self,
@@ -313,9 +316,8 @@ class EraseUsers:
     def run(self, owner: Owner, _session_id: str, options: JsonObject) -> JsonObject | Later:
         """Do a part of the job's work. After an error the receipt reports nothing as erased, and the next try continues."""
         now, counts = self._log.clock.now_ms(), counts_of(options)
-        wait_ms = cast("int", options.get("not_before", 0)) - now
-        if wait_ms > 0:
-            return Later(receipt("erasing", counts), options, -(-wait_ms // 1000))
+        if (early := until_due(options, receipt("erasing", counts), now)) is not None:
+            return early
         self._mark(owner)
         is_second = "not_before" in options
         done_to = cast("str", options.get("done_to", ""))
@@ -324,17 +326,16 @@ class EraseUsers:
                 keys = SessionKeys(owner, session_id_of(item))
                 run = self._erasure.erase(keys, deadline_ms=now + WORK_MS)
                 counts = added(counts, run)
-                done_to = item_name(item) if run.is_whole and is_second else done_to
-                if not run.is_whole or self._log.clock.now_ms() >= now + WORK_MS:
+                done_to = item_name(item) if run.is_complete and is_second else done_to
+                if not run.is_complete or self._log.clock.now_ms() >= now + WORK_MS:
                     return Later(receipt("erasing", counts), {**options, "counts": counts, "done_to": done_to})
         blobs = sum(self._blobs.erase(prefix) for prefix in owner_blobs(owner))
         counts = plus(counts, {"blobs": blobs, "memories": sum(engine.erase(owner) for engine in self._memories)})
         if not is_second:
-            due = due_options({"purge": purge_mark(self._erasure, counts)}, counts, now)
-            return Later(receipt("erasing", counts), due, SECOND_PASS_SECONDS)
+            return second_pass(self._erasure, "erasing", {}, counts, now)
         counts = plus(counts, {"items": self._erase_own(owner)})
         self._log.items.delete_many([OwnerKeys(owner).user, OwnerKeys(owner).erasing])
-        self._erasure.purging.after_last_pass(mark_of(options, counts))
+        purge_after_last_pass(self._erasure, options, counts)
         return receipt("erased", counts)
 
     def _mark(self, owner: Owner) -> None:

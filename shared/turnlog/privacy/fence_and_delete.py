@@ -75,9 +75,9 @@ class RetainedItems:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Erased:
-    """Progress of an erasing run, as counts. ``is_whole``: nothing is left to do."""
+    """What an erasing run has erased, and its requests, as counts. ``is_complete``: nothing is left to erase."""
 
-    is_whole: bool = False
+    is_complete: bool = False
     commits: int = 0
     items: int = 0
     blobs: int = 0
@@ -85,12 +85,12 @@ class Erased:
 
 
 class DeadlineMet(Exception):  # noqa: N818 - a control signal, not an error
-    """Raised when the deadline of a run has passed."""
+    """The deadline of a run has passed."""
 
 
 @dataclasses.dataclass(slots=True)
 class ErasingRun:
-    """One erasing run: its deadline, and its progress."""
+    """One erasing run: its deadline, and what it has done so far."""
 
     clock: Clock
     deadline_ms: int | None
@@ -114,12 +114,12 @@ class Erasure:
         self._blobs = blobs
         self._forks = forks
         self._clock = clock
-        self.first = SlotLeases(items, clock)
+        self.slots = SlotLeases(items, clock)
         self.purging = Purging(items, blobs, clock)
 
     def identity(self, keys: SessionKeys) -> str:
         """Return the hash of the session's first slot, which tells sessions of the same id apart; empty without a session."""
-        first = self.first.read(keys)
+        first = self.slots.read(keys)
         digest = first.get("h") if first is not None else None
         return digest.hex() if isinstance(digest, bytes) else ""
 
@@ -132,7 +132,7 @@ class Erasure:
         return expires_ms if expires_ms is not None and self._clock.now_ms() >= expires_ms else None
 
     def is_expiring(self, keys: SessionKeys) -> bool:
-        """Whether the session was fenced because it has expired, while its first slot is not erased yet."""
+        """Return whether the session was fenced because it has expired, while its first slot is not erased yet."""
         newest = self._newest(keys)
         return newest is not None and is_empty_slot(newest) and keeps_snapshots(newest)
 
@@ -157,12 +157,12 @@ class Erasure:
 
         Returns False when it has not expired, is being restored, or was erased with nothing retained.
         """
-        first = self.first.read(keys)
+        first = self.slots.read(keys)
         if first is None or MATERIALISING in first or (is_slot_tombstone(first) and not keeps_snapshots(first)):
             return False
         if not keeps_snapshots(first):
             return self.fence(keys, if_expired=True)
-        lease = self.first.take(keys, first)
+        lease = self.slots.take(keys, first)
         if lease is None:
             raise ConflictError(
                 "another process is erasing or restoring this session; try again", retry_after_seconds=1
@@ -177,17 +177,17 @@ class Erasure:
 
         Returns what is retained; None when another process may be at work, or the deadline passed first.
         """
-        lease = self.first.take(keys, first, alone=True)
+        lease = self.slots.take(keys, first, alone=True)
         if lease is None:
             return None
         self._hide(keys, expired=True)
         kept = find_retained()
-        is_whole = self.erase(keys, kept=kept, deadline_ms=deadline_ms).is_whole
-        if is_whole:
+        is_complete = self.erase(keys, kept=kept, deadline_ms=deadline_ms).is_complete
+        if is_complete:
             self._free_slots(keys)
             self._items.delete_many([keys.meta, keys.system, keys.summary, keys.state])
-        self.first.leave(lease, free=BARE if is_whole else IDLE)
-        return kept if is_whole else None
+        self.slots.leave(lease, free=BARE if is_complete else IDLE)
+        return kept if is_complete else None
 
     def erase(
         self,
@@ -199,12 +199,12 @@ class Erasure:
     ) -> Erased:
         """Erase everything of the session but ``kept``, which is given for a session that was prepared by `expire`.
 
-        Begins nothing after the deadline; then ``is_whole`` is False and the next run continues. ``hand_on`` is called with
+        Begins nothing after the deadline; then ``is_complete`` is False and the next run continues. ``hand_on`` is called with
         the session's forks when they have their copies, before the log and the list of its forks are erased.
         """
         work, is_expired = ErasingRun(self._clock, deadline_ms), kept is not None
         if not is_expired:
-            self.first.disown(keys)
+            self.slots.disown(keys)
             self.fence(keys)
         kept = kept or RetainedItems()
         try:
@@ -222,14 +222,14 @@ class Erasure:
             work.count(requests=1, blobs=self._blobs.erase(answers_prefix(keys.owner, keys.session_id)))
         except DeadlineMet:
             return work.done
-        return replace(work.done, is_whole=True)
+        return replace(work.done, is_complete=True)
 
     def release(self, keys: SessionKeys) -> bool:
         """Free the id of an erased session; False while something is left of it, or the id is not an erased session's.
 
         The first slot's tombstone is deleted last: until then nobody can create a session of this id.
         """
-        first = self.first.read(keys)
+        first = self.slots.read(keys)
         if first is None or not is_empty_slot(first):
             return False
         if self._blobs.names(keys.blob_prefix) or any(
@@ -262,7 +262,7 @@ class Erasure:
             self._items.delete_many([key for key in map(_key, items) if key != keys.commit(1)])
 
     def _put_fence(self, keys: SessionKeys, *, if_expired: bool) -> bool | None:
-        """Whether the log ends with a tombstone; False when a writer won the slot, None when the session must not be fenced."""
+        """Return whether the log ends with a tombstone, False when a writer won the slot; None for a session not to be fenced."""
         newest = self._newest(keys)
         now = self._clock.now_ms()
         if newest is None and if_expired:

@@ -31,7 +31,7 @@ from turnlog.log.request_keys import raw_request_key
 from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
 from turnlog.memory.hand_over import OffloadCopies
 from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, Query, get_item, item_size_bytes, pages
-from turnlog.privacy.erase import SECOND_PASS_SECONDS, WORK_MS, due_options, mark_of, plus, purge_mark, receipt
+from turnlog.privacy.erase import WORK_MS, plus, purge_after_last_pass, receipt, second_pass, until_due
 from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.privacy.redacted_archives import RedactedParts
 from turnlog.providers import Turn
@@ -126,7 +126,7 @@ class Redaction:
         return 0
 
     def has(self, keys: SessionKeys, redacted: Redacted) -> bool:
-        """Whether the message is in the session's log, as far as the log can still be read."""
+        """Return whether the message is in the session's log, as far as the log can still be read."""
         try:
             commit = self._log.commits.containing(keys, redacted.position)
         except NotFoundError:
@@ -181,7 +181,7 @@ class Redaction:
         return False
 
     def _may_share(self, child: SessionKeys, position: int) -> bool:
-        """Whether a fork has or may have a position of its parent's log."""
+        """Return whether a fork has or may have a position of its parent's log."""
         item = get_item(self._items, child.commit(1))
         if item is None:
             return False
@@ -208,7 +208,7 @@ def _neutral_body(event: MessageEvent) -> tuple[str, JsonObject]:
 
 
 def _is_same(parsed: Message, message: Message) -> bool:
-    """Whether both messages have the same role, calls and results, as windows see them."""
+    """Return whether both messages have the same role, calls and results, as windows see them."""
     calls, message_calls = ([(call.id, call.name) for call in each.tool_calls] for each in (parsed, message))
     results, message_results = ([result.tool_call_id for result in each.tool_results] for each in (parsed, message))
     return (parsed.role, calls, results) == (message.role, message_calls, message_results)
@@ -219,7 +219,7 @@ def _no_message(position: int) -> NotFoundError:
 
 
 class RedactMessages:
-    """Redact a message. The receipt says how far the erasing of everything made of it is."""
+    """Use case: redact a message. The receipt says how far the erasing of everything made of it is."""
 
     def __init__(
         self,
@@ -263,9 +263,8 @@ class RedactMessages:
         """
         keys, now = SessionKeys(owner, session_id), self._log.clock.now_ms()
         counts = cast("JsonObject", options.get("counts", {"commits": 0, "parts": 0, "blobs": 0, "memories": 0}))
-        wait_ms = cast("int", options.get("not_before", 0)) - now
-        if wait_ms > 0:
-            return Later(receipt("redacting", counts), options, -(-wait_ms // 1000))
+        if (early := until_due(options, receipt("redacting", counts), now)) is not None:
+            return early
         place = self._find(keys, options)
         if place is None:
             return receipt("gone", counts)
@@ -283,11 +282,10 @@ class RedactMessages:
             if member is not family[-1] and self._log.clock.now_ms() - now >= WORK_MS:
                 return Later(receipt("redacting", counts), {**options, "counts": counts, "after": member.session_id})
         if "not_before" in options:
-            self._erasure.purging.after_last_pass(mark_of(options, counts))
+            purge_after_last_pass(self._erasure, options, counts)
             return receipt("redacted", counts)
         first = {name: value for name, value in options.items() if name != "after"}
-        first["purge"] = purge_mark(self._erasure, counts)
-        return Later(receipt("redacting", counts), due_options(first, counts, now), SECOND_PASS_SECONDS)
+        return second_pass(self._erasure, "redacting", first, counts, now)
 
     def _find(self, keys: SessionKeys, options: JsonObject) -> tuple[Redacted, SessionKeys] | None:
         """Return the message and the keys of the log that has it; None when neither the session nor its parent has it.

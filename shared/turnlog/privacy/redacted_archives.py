@@ -52,12 +52,10 @@ class RedactedParts:
 
     def _replace_segment(self, keys: SessionKeys, segment: Segment, redacted: Redacted) -> bool:
         for _ in range(_TRIES):
-            stored = self._blobs.get(segment.blob(keys))
-            data = self._data(keys, segment, stored)
-            packed = redact_segment(data, redacted)
-            if packed is None and stored is not None:
+            packed = self._repacked(keys, segment, self._blobs.get(segment.blob(keys)), redacted)
+            if packed is None:
                 return False
-            if self._segments.exchange(keys, segment, packed or data):
+            if self._segments.exchange(keys, segment, packed):
                 return True
             current = self._segments.containing(keys, segment.first)
             if current is None:
@@ -68,6 +66,14 @@ class RedactedParts:
     def _data(self, keys: SessionKeys, part: Segment | SnapshotStretch, stored: bytes | None) -> bytes:
         """Return the ``stored`` bytes of a part; packed from the log when an interrupted run has erased them."""
         return stored or self._segments.pack(keys, part.first, part.last)
+
+    def _repacked(
+        self, keys: SessionKeys, part: Segment | SnapshotStretch, stored: bytes | None, redacted: Redacted
+    ) -> bytes | None:
+        """Return the bytes to store for a part in place of the ``stored`` ones; None when these may stay."""
+        data = self._data(keys, part, stored)
+        packed = redact_segment(data, redacted)
+        return data if packed is None and stored is None else packed
 
     # ------------------------------------------------------------ snapshots
 
@@ -95,12 +101,9 @@ class RedactedParts:
     def _part(self, keys: SessionKeys, record: Record, part: SnapshotStretch, redacted: Redacted) -> SnapshotStretch:
         if part.last < redacted.position:
             return part
-        stored = self._stored(keys, part)
-        data = self._data(keys, part, stored)
-        packed = redact_segment(data, redacted)
-        if packed is None and stored is not None:
+        packed = self._repacked(keys, part, self._stored(keys, part), redacted)
+        if packed is None:
             return part
-        packed = packed or data
         digest = sha256(packed).hexdigest()
         if part.inline is not None and len(packed) <= INLINE_BYTES:
             return replace(part, sha256=digest, size_bytes=len(packed), inline=packed)
@@ -154,7 +157,7 @@ def redact_segment(data: bytes, redacted: Redacted) -> bytes | None:
 
 
 def _holds(data: bytes, redacted: Redacted) -> bool:
-    """Whether a segment that has the message's position holds the message's text."""
+    """Return whether a segment that has the message's position holds the message's text."""
     for sealed in read_segment(data, name=""):
         index = redacted.position - sealed.commit.header.first
         if 0 <= index < len(sealed.lines):

@@ -42,8 +42,8 @@ _log = logging.getLogger("turnlog")
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Retained:
-    """Counts of a run.
+class RetentionCounts:
+    """The sessions that a run has processed, counted by what became of them.
 
     ``moved`` sessions are due later than the index said. ``offloaded`` ones were asked for again. The next run retries
     ``failed`` ones.
@@ -58,7 +58,7 @@ class Retained:
 
 
 class RetainSessions:
-    """Start what is due; called by a schedule.
+    """Use case of a schedule: start what is due.
 
     Expired sessions get a job that erases them, except for their full snapshots. Silent sessions are marked inactive and
     handed to long-term memory, as ended ones are. Ids of sessions that were erased a day ago become free.
@@ -70,7 +70,7 @@ class RetainSessions:
         self._start_job = start_job
         self._offload = offload
 
-    def __call__(self, worker: int = 0, workers: int = 1, *, work_ms: int = WORK_MS) -> Retained:
+    def __call__(self, worker: int = 0, workers: int = 1, *, work_ms: int = WORK_MS) -> RetentionCounts:
         """Process what is due in the shards of one of several workers, numbered from 0.
 
         A failed session does not stop the others; the next run retries it. Raises `InvalidInputError` for an invalid worker
@@ -78,7 +78,7 @@ class RetainSessions:
         """
         if not 0 <= worker < workers <= EXPIRY_SHARDS:
             raise InvalidInputError(f"worker {worker} of {workers}: there are 1 to {EXPIRY_SHARDS}, numbered from 0")
-        now, done = self._log.clock.now_ms(), Retained()
+        now, done = self._log.clock.now_ms(), RetentionCounts()
         # Every shard is sorted by time, and the merge keeps that order: the longest overdue session comes first.
         shards = [self._due(bucket, now) for bucket in due_shards(worker, workers)]
         for names in self._process_all(heapq.merge(*shards, key=lambda item: str(item["g2sk"])), now + work_ms):
@@ -104,7 +104,7 @@ class RetainSessions:
         self._log.items.put({"pk": _SWEPT.pk, "sk": _SWEPT.sk, "pos": first_left})
 
     def _process_all(self, due: Iterator[Item], ends_ms: int) -> Iterator[Sequence[str]]:
-        """Process entries until ``ends_ms``. Yields the outcomes, as field names of `Retained`."""
+        """Process entries until ``ends_ms``. Yields the outcomes, as field names of `RetentionCounts`."""
         while self._log.clock.now_ms() < ends_ms and (batch := list(islice(due, _BATCH))):
             yield in_parallel(self._process, batch, threads=_THREADS, sequential=_SEQUENTIAL)
 
@@ -125,7 +125,7 @@ class RetainSessions:
             return "failed"
 
     def _process_entry(self, item: Item, keys: SessionKeys) -> str:
-        """Start what is due for one entry. Returns the outcome as a field name of `Retained`; empty when nothing was due."""
+        """Start what is due for one entry. Returns the outcome as a field name of `RetentionCounts`; empty when nothing was due."""
         name, due = item_name(item), str(item["g2sk"])[:13]
         if name.startswith("C#"):
             start_due(self._start_job, self._erasure, keys, name, due, "release")
@@ -144,7 +144,7 @@ class RetainSessions:
             with suppress(_IsActive, ConflictError):
                 self._time_out(keys, settings)
                 return "timed_out"
-        self._show(keys, tail)
+        self._write_entry(keys, tail)
         return "moved"
 
     def _hand_over(self, keys: SessionKeys) -> str:
@@ -166,16 +166,16 @@ class RetainSessions:
 
         self._offload.note(keys, "inactive")
         written = self._log.commits.write(keys, compose)
-        self._show(keys, replace(written.tail, header=written.commit.header))
+        self._write_entry(keys, replace(written.tail, header=written.commit.header))
         self._offload.send(keys, written.commit.header, "inactive")
 
-    def _show(self, keys: SessionKeys, tail: Tail) -> None:
+    def _write_entry(self, keys: SessionKeys, tail: Tail) -> None:
         """Write the session's entry in the list and on the index as of a commit."""
         self._log.write_listing(keys, tail.header, self._log.full_settings(keys, tail), again=True)
 
 
-def counted(done: Retained, names: Sequence[str]) -> Retained:
-    """Return the counts with one more for each outcome, a field name of `Retained`."""
+def counted(done: RetentionCounts, names: Sequence[str]) -> RetentionCounts:
+    """Return the counts with one more for each outcome, a field name of `RetentionCounts`."""
     return replace(done, **{name: getattr(done, name) + count for name, count in Counter(names).items() if name})
 
 
@@ -184,7 +184,7 @@ class _IsActive(Exception):  # noqa: N818 - a control signal, not an error
 
 
 def is_inactive(settings: SessionSettings, header: Header, now_ms: int) -> bool:
-    """Whether an active session, not waiting for a decision, has been silent for as long as its settings allow."""
+    """Return whether an active session, not waiting for a decision, has been silent for as long as its settings allow."""
     minutes = settings.inactive_after_minutes
     if minutes is None or header.status != "active" or header.pending:
         return False

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from turnlog.core.errors import InvalidInputError, TurnlogError
 
@@ -82,14 +82,14 @@ def span(name: str, attributes: Attributes) -> AbstractContextManager[Note]:
     return _active.span(name, attributes) if _active is not None else _OFF
 
 
-def traced(path: str, made: Any) -> Any:
-    """Return a use case that records its calls, or the use case itself where telemetry is off or has nothing to say of it.
+def traced(path: str, use_case: Any) -> Any:
+    """Return a use case that records its calls, or the use case itself where telemetry is off or does not record it.
 
     ``path`` is the class's place below `turnlog`.
     """
     if _active is None or path not in _CALLS:
-        return made
-    return _Traced(made, _CALLS[path])
+        return use_case
+    return _Traced(use_case, _CALLS[path])
 
 
 class Telemetry:
@@ -117,23 +117,23 @@ class Telemetry:
         """Record a span with its duration. Yields a function that adds attributes."""
         from opentelemetry.trace import SpanKind, Status, StatusCode
 
-        facts = _given(attributes)
+        recorded = _without_none(attributes)
         is_ours = name.startswith("turnlog.")
-        operation = facts.get(OPERATION, "turnlog")
+        operation = recorded.get(OPERATION, "turnlog")
         kind = SpanKind.CLIENT if operation == "chat" else SpanKind.INTERNAL
         begun = time.perf_counter()
         with self._tracer.start_as_current_span(
-            name, kind=kind, attributes=facts, record_exception=False, set_status_on_exception=False
+            name, kind=kind, attributes=recorded, record_exception=False, set_status_on_exception=False
         ) as current:
 
             def note(more: Attributes) -> None:
-                facts.update(_given(more))
-                current.set_attributes(_given(more))
+                recorded.update(_without_none(more))
+                current.set_attributes(_without_none(more))
 
             try:
                 yield note
                 if is_ours:  # a run's reply is counted when it is appended
-                    self._count(facts)
+                    self._count_tokens(recorded)
             except BaseException as error:
                 code = error.error_code if isinstance(error, TurnlogError) else type(error).__name__
                 note({"error.type": code})
@@ -141,44 +141,46 @@ class Telemetry:
                 raise
             finally:
                 named = {"turnlog.operation": name.removeprefix("turnlog.")} if is_ours else {}
-                of_metrics = {key: value for key, value in facts.items() if key in _OF_METRICS}
+                of_metrics = {key: value for key, value in recorded.items() if key in _OF_METRICS}
                 duration = self._durations.get(operation, self._durations["turnlog"])
                 duration.record(time.perf_counter() - begun, {**named, **of_metrics})
 
-    def _count(self, facts: Attributes) -> None:
+    def _count_tokens(self, attributes: Attributes) -> None:
         """Record the tokens among a span's attributes."""
-        model, provider = _given({MODEL: facts.get(MODEL)}), _given({PROVIDER: facts.get(PROVIDER)})
+        model, provider = (_without_none({name: attributes.get(name)}) for name in (MODEL, PROVIDER))
         for name, kind in ((INPUT, "input"), (OUTPUT, "output")):
-            if facts.get(name) is not None:
-                self._usage.record(facts[name], {**model, **provider, OPERATION: "chat", "gen_ai.token.type": kind})
+            if attributes.get(name) is not None:
+                self._usage.record(
+                    attributes[name], {**model, **provider, OPERATION: "chat", "gen_ai.token.type": kind}
+                )
         for name, histogram in (
             ("turnlog.window.tokens", self._window),
             ("turnlog.window.stable_tokens", self._stable),
         ):
-            if facts.get(name) is not None:
-                histogram.record(facts[name], model)
+            if attributes.get(name) is not None:
+                histogram.record(attributes[name], model)
 
 
 class _Traced:
-    """A use case whose calls are recorded. ``calls`` are the methods, each with the span's name and its attributes."""
+    """A use case whose calls are recorded. ``spans`` are those of its methods, by name."""
 
-    def __init__(self, made: Any, calls: Mapping[str, _Call]) -> None:
-        self._made = made
-        self._calls = calls
+    def __init__(self, use_case: Any, spans: Mapping[str, _CallSpan]) -> None:
+        self._use_case = use_case
+        self._spans = spans
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         return self._recorded("__call__", arguments, options)
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._calls:
+        if name in self._spans:
             return lambda *arguments, **options: self._recorded(name, arguments, options)
-        return getattr(self._made, name)
+        return getattr(self._use_case, name)
 
     def _recorded(self, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        call = self._calls[method]
-        with span(call[0], call[1](*arguments)) as note:
-            answer = getattr(self._made, method)(*arguments, **options)
-            note(call[2](answer))
+        call_span = self._spans[method]
+        with span(call_span.name, call_span.of_arguments(*arguments)) as note:
+            answer = getattr(self._use_case, method)(*arguments, **options)
+            note(call_span.of_answer(answer))
             return answer
 
 
@@ -188,15 +190,19 @@ def _tokens(meter: Meter, name: str, description: str) -> Histogram:
     )
 
 
-def _given(attributes: Attributes) -> dict[str, Any]:
+def _without_none(attributes: Attributes) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-_Call: TypeAlias = tuple[str, Callable[..., Attributes], Callable[[Any], Attributes]]
-"""The name of a span, and the functions that return its attributes from the call's arguments and from its answer."""
+class _CallSpan(NamedTuple):
+    """The span of a call: its name, and what returns its attributes from the call's arguments and from its answer."""
+
+    name: str
+    of_arguments: Callable[..., Attributes]
+    of_answer: Callable[[Any], Attributes]
 
 
-def _of_append(owner: object, session_id: str, body: Any) -> Attributes:
+def _append_arguments(owner: object, session_id: str, body: Any) -> Attributes:
     usage = body.usage
     return {
         CONVERSATION: session_id,
@@ -207,7 +213,7 @@ def _of_append(owner: object, session_id: str, body: Any) -> Attributes:
     }
 
 
-def _appended(answer: Any) -> Attributes:
+def _append_answer(answer: Any) -> Attributes:
     return {
         "turnlog.head": answer.head,
         "turnlog.loop": answer.loop,
@@ -216,16 +222,16 @@ def _appended(answer: Any) -> Attributes:
     }
 
 
-def _of_window(owner: object, session_id: str, body: Any) -> Attributes:
-    return {CONVERSATION: session_id, **_of_list(body)}
+def _context_arguments(owner: object, session_id: str, body: Any) -> Attributes:
+    return {CONVERSATION: session_id, **_window_arguments(body)}
 
 
-def _of_list(body: Any) -> Attributes:
+def _window_arguments(body: Any) -> Attributes:
     policy = body.policy if isinstance(body.policy, str) else None
     return {MODEL: body.model, "turnlog.window.format": body.format, "turnlog.window.policy": policy}
 
 
-def _window(answer: Any) -> Attributes:
+def _window_answer(answer: Any) -> Attributes:
     return {
         "turnlog.head": answer.head,
         "turnlog.window.tokens": answer.tokens,
@@ -236,46 +242,40 @@ def _window(answer: Any) -> Attributes:
     }
 
 
-def _of_session(owner: object, session_id: str, *_: object) -> Attributes:
+def _session_argument(owner: object, session_id: str, *_: object) -> Attributes:
     return {CONVERSATION: session_id}
 
 
-def _summary(answer: Any) -> Attributes:
+def _summary_answer(answer: Any) -> Attributes:
     """Return the attributes of a summary's answer, of the job that was started for it, or of a part of that job."""
-    facts = answer if isinstance(answer, Mapping) else answer.model_dump() if hasattr(answer, "model_dump") else {}
-    summary = facts.get("summary") or {}
+    fields = answer if isinstance(answer, Mapping) else answer.model_dump() if hasattr(answer, "model_dump") else {}
+    summary = fields.get("summary") or {}
     names = ("tokens", "source_tokens", "messages", "summariser")
     return {
-        "turnlog.summary.status": facts.get("status"),
+        "turnlog.summary.status": fields.get("status"),
         **{f"turnlog.summary.{name}": summary.get(name) for name in names},
     }
 
 
-def _of_job(*_: object) -> Attributes:
-    """Return nothing: what a job is, its answer says."""
-    return {}
-
-
-def _job(ran: Any) -> Attributes:
+def _job_outcome(outcome: Any) -> Attributes:
     return {
-        "turnlog.job.id": ran.job_id,
-        "turnlog.job.kind": ran.kind,
-        "turnlog.job.status": ran.status,
-        "error.type": ran.code,
+        "turnlog.job.id": outcome.job_id,
+        "turnlog.job.kind": outcome.kind,
+        "turnlog.job.status": outcome.status,
+        "error.type": outcome.code,
     }
 
 
-_CALLS: Mapping[str, Mapping[str, _Call]] = {
-    "sessions.append.AppendToSession": {"__call__": ("turnlog.append", _of_append, _appended)},
-    "sessions.context.BuildContexts": {"__call__": ("turnlog.window", _of_window, _window)},
-    "sessions.context.BuildWindows": {"__call__": ("turnlog.window", _of_list, _window)},
-    "summaries.compress.CompressSessions": {
-        "__call__": ("turnlog.summary", _of_session, _summary),
-        "run": ("turnlog.summary", _of_session, _summary),
-    },
-    "jobs.worker.RunJob": {"__call__": ("turnlog.job", _of_job, _job), "one": ("turnlog.job", _of_job, _job)},
+_SUMMARY = _CallSpan("turnlog.summary", _session_argument, _summary_answer)
+_JOB = _CallSpan("turnlog.job", lambda *_: {}, _job_outcome)  # its outcome says which job it was
+_CALLS: Mapping[str, Mapping[str, _CallSpan]] = {
+    "sessions.append.AppendToSession": {"__call__": _CallSpan("turnlog.append", _append_arguments, _append_answer)},
+    "sessions.context.BuildContexts": {"__call__": _CallSpan("turnlog.window", _context_arguments, _window_answer)},
+    "sessions.context.BuildWindows": {"__call__": _CallSpan("turnlog.window", _window_arguments, _window_answer)},
+    "summaries.compress.CompressSessions": {"__call__": _SUMMARY, "run": _SUMMARY},
+    "jobs.worker.RunJob": {"__call__": _JOB, "run_now": _JOB},
 }
-"""The use cases that are recorded, by class, and their methods."""
+"""The spans of use cases, by class and method."""
 
 
 _OFF: AbstractContextManager[Note] = nullcontext(lambda attributes: None)

@@ -187,7 +187,7 @@ def test_summaries_and_jobs_are_recorded(recorded: Recorded, harness: Harness) -
         )
     session.compress(mode="sync")
     job = session.compress(mode="async", keep_loops=2)
-    harness.app.run_job.one(Owner.of("acme", "ada"), job.job_id)
+    harness.app.run_job.run_now(Owner.of("acme", "ada"), job.job_id)
     summary, *_ = recorded.spans("turnlog.summary")
     attributes = dict(summary.attributes or {})
     assert attributes["turnlog.summary.status"] == "published" and attributes["turnlog.summary.tokens"] > 0

@@ -410,7 +410,7 @@ def test_d2_every_order_of_redacting_and_another_request(other: str) -> None:
 def worked_once(app: Application, kind: str) -> None:
     for job in app.list_jobs(OWNER, status="queued").jobs:
         if job.kind == kind:
-            app.run_job.one(OWNER, job.job_id)
+            app.run_job.run_now(OWNER, job.job_id)
 
 
 def test_e5_d1_a_crash_of_the_erasure_anywhere_loses_no_redaction_of_a_fork() -> None:

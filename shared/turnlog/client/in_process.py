@@ -104,7 +104,7 @@ class JobWorker:
             return
         with self._running:
             try:
-                self._app.run_job.one(owner, job_id)
+                self._app.run_job.run_now(owner, job_id)
             except TurnlogError as error:
                 _log.info("job %s is not done: %s", job_id, error.error_code)
 

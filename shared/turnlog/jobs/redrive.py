@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RedriveJobs:
-    """The use case that redrives the dead letters of all owners, the failed jobs of an owner, or a single job."""
+    """Use case: redrive the dead letters of all owners, the failed jobs of an owner, or a single job."""
 
     def __init__(self, log: SessionLog, queue_of: QueueOf) -> None:
         self._log = log
@@ -36,7 +36,7 @@ class RedriveJobs:
         queues = self._queues()
         if job_id is not None:
             return self._redrive_job(owner, find_job(self._log.records, owner, job_id), queues)
-        letters = _Letters(queues)
+        letters = _DeadLetters(queues)
         dead_letters = sum(_redrive(queue, letters, kind) for kind, queue in _once_each(queues))
         jobs = list[str]()
         records = self._log.records.every(OwnerKeys(owner).jobs) if failed else ()
@@ -58,7 +58,7 @@ class RedriveJobs:
             queued = Record(record.id, record.created_ms, "queued", content)
             record_keys = OwnerKeys(owner).jobs
             self._log.records.replace(record_keys, queued, while_status="failed", ttl_seconds=TTL_SECONDS)
-        letters = _Letters(queues, only=(record.id, owner))
+        letters = _DeadLetters(queues, only=(record.id, owner))
         dead_letters = _redrive(queue, letters, kind)
         if not dead_letters:
             send_job(queue, owner, record)
@@ -71,7 +71,7 @@ class RedriveJobs:
         return queues
 
 
-class _Letters:
+class _DeadLetters:
     """The choice of dead letters to redrive: valid jobs in the queue of their kind. ``left`` counts the others.
 
     ``only`` limits the choice to a job of an owner.
@@ -96,7 +96,7 @@ class _Letters:
         return message.tenant
 
 
-def _redrive(queue: JobQueue, letters: _Letters, kind: JobKind) -> int:
+def _redrive(queue: JobQueue, letters: _DeadLetters, kind: JobKind) -> int:
     if not isinstance(queue, Redrivable):
         raise UnavailableError(f"the queue of {kind!r} jobs can't return dead letters", code="no_queue")
     return queue.redrive(lambda body: letters.group_of(body, queue))

@@ -27,7 +27,7 @@ from turnlog.log.keys import OwnerKeys
 from turnlog.log.links import Link
 from turnlog.log.records import Record, Records
 from turnlog.log.request_keys import RequestKey
-from turnlog.ports import JobKind, JobQueue
+from turnlog.ports import JobKind, JobQueue, JobStatus
 
 if TYPE_CHECKING:
     from turnlog.sessions.session_log import SessionLog
@@ -55,7 +55,7 @@ RETRYABLE = (UnavailableError, ConflictError)
 
 
 class StartJobs:
-    """The use case that starts a job: it stores the record and sends the message."""
+    """Use case: start a job. Its record is stored, then its message is sent."""
 
     def __init__(self, log: SessionLog, queue_of: QueueOf) -> None:
         self._log = log
@@ -97,7 +97,7 @@ class StartJobs:
 
 
 class GetJob:
-    """The use case that returns a job of the caller. The result of an export has a new short-lived address of its file."""
+    """Use case: return a job of the caller. The result of an export has a new short-lived address of its file."""
 
     def __init__(self, log: SessionLog, link_of: Callable[[Owner, str], Link]) -> None:
         self._log = log
@@ -112,7 +112,7 @@ class GetJob:
 
 
 class ListJobs:
-    """The use case that lists the caller's jobs, newest first."""
+    """Use case: list the caller's jobs, newest first."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -123,7 +123,7 @@ class ListJobs:
         *,
         limit: int = 20,
         cursor: str | None = None,
-        status: Literal["queued", "done", "failed"] | None = None,
+        status: JobStatus | None = None,
     ) -> JobPage:
         cursors = Cursors(self._log.cursor_secret())
         scope = f"jobs {owner.tenant_id} {owner.user_id} {status or ''}"
@@ -141,7 +141,7 @@ class ListJobs:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Ran:
+class JobOutcome:
     """The outcome of a delivery of a job.
 
     ``status`` is "gone" when the job is over or its record has expired, and "later" when a message for the next part was sent.
@@ -154,7 +154,7 @@ class Ran:
 
 
 class RunJob:
-    """The use case of workers: do the job of a queue message.
+    """Use case of workers: do the job of a queue message.
 
     It returns when the message is settled, also after a permanent failure, which the record names. It raises `MalformedError`
     or `InvalidInputError` for a message that can never be handled, and retryable errors.
@@ -165,7 +165,7 @@ class RunJob:
         self._work = work
         self._queue_of = queue_of
 
-    def __call__(self, body: str, *, kinds: Collection[str]) -> Ran:
+    def __call__(self, body: str, *, kinds: Collection[str]) -> JobOutcome:
         message = read_message(body)
         if message.kind not in kinds:
             raise InvalidInputError(f"a {message.kind!r} job is in a queue of other kinds")
@@ -173,16 +173,16 @@ class RunJob:
         with serving(owner.tenant_id):
             return self._run(message, owner)
 
-    def one(self, owner: Owner, job_id: str) -> Ran:
+    def run_now(self, owner: Owner, job_id: str) -> JobOutcome:
         """Do a job without waiting for its message, which then finds that the job is over."""
         record = find_job(self._log.records, owner, job_id)
         with serving(owner.tenant_id):
             return self._run(_message(owner, record), owner)
 
-    def _run(self, message: JobMessage, owner: Owner) -> Ran:
+    def _run(self, message: JobMessage, owner: Owner) -> JobOutcome:
         record = self._log.records.get(OwnerKeys(owner).jobs, message.job_id)
         if record is None or record.status != "queued":
-            return Ran(message.job_id, message.kind, "gone")
+            return JobOutcome(message.job_id, message.kind, "gone")
         if (record.content["kind"], record.content["session"]) != (message.kind, message.session_id):
             raise InvalidInputError("the message does not belong to its job")
         try:
@@ -193,12 +193,12 @@ class RunJob:
             raise
         except TurnlogError as error:
             self._settle(owner, record, "failed", error=error)
-            return Ran(message.job_id, message.kind, "failed", error.error_code)
+            return JobOutcome(message.job_id, message.kind, "failed", error.error_code)
         if isinstance(result, Later):
             self._send_on(owner, record, result)
-            return Ran(message.job_id, message.kind, "later")
+            return JobOutcome(message.job_id, message.kind, "later")
         self._settle(owner, record, "done", result=result)
-        return Ran(message.job_id, message.kind, "done")
+        return JobOutcome(message.job_id, message.kind, "done")
 
     def _send_on(self, owner: Owner, record: Record, later: Later) -> None:
         """Send the message for the next part, then update the record. A crash in between repeats this part."""
@@ -213,7 +213,7 @@ class RunJob:
         self,
         owner: Owner,
         record: Record,
-        status: Literal["queued", "done", "failed"],
+        status: JobStatus,
         *,
         result: JsonObject | None = None,
         error: TurnlogError | None = None,
@@ -276,7 +276,7 @@ def job_answer(record: Record) -> Job:
         job_id=record.id,
         kind=content["kind"],
         session_id=content["session"],
-        status=cast("Literal['queued', 'done', 'failed']", record.status),
+        status=cast("JobStatus", record.status),
         created_at=rfc3339(record.created_ms),
         updated_at=rfc3339(content["updated"]),
         attempts=content["attempts"],

@@ -74,16 +74,16 @@ def check(
     if format not in FORMATS:
         return []
     for block in _Reader(system, tools).blocks(messages):
-        made = made_behind.get(block.signature)
-        if made is None:
+        fingerprint = made_behind.get(block.signature)
+        if fingerprint is None:
             continue
-        prefix, _, previous = made.partition(".")
+        prefix, _, previous = fingerprint.partition(".")
         if prefix not in block.prefixes:
             message = "the request before this thinking is not the one that it was made behind"
             findings.add("thinking_bound_elsewhere", block.pointer, message)
         elif (
             block.previous is not None
-            and made != made_behind.get(block.previous)
+            and fingerprint != made_behind.get(block.previous)
             and previous != _digest(block.previous)
         ):
             message = "thinking that stood before this block is missing, while older thinking is there"

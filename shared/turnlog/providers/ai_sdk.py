@@ -32,7 +32,7 @@ FORMAT = "ai_sdk"
 _OWN_TYPES = frozenset({"tool-call", "tool-result", "tool-approval-request", "tool-approval-response"})
 _FAILED = frozenset({"error-text", "error-json", "execution-denied"})
 _DENIED = "the user denied this call"
-_ROLES = ("user", "assistant", "tool")
+_ROLES = ("system", "user", "assistant", "tool")
 
 
 class AiSdkCodec(Codec):
@@ -47,18 +47,18 @@ class AiSdkCodec(Codec):
         return isinstance(content, list) and any(map(_is_own_part, content))
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
-        content, calls, results, said = list[Block](), list[ToolCall](), list[ToolResult](), 0
+        content, calls, results, before_result = list[Block](), list[ToolCall](), list[ToolResult](), 0
         for part in _parts(body):
             if (call := _call(part)) is not None:
                 calls.append(call)
             if (result := _result(part, is_error, in_assistant=body.get("role") == "assistant")) is not None:
                 results.append(result)
-                said = len(content)
+                before_result = len(content)
             if call is None and result is None and not is_unsent(part):
                 content.append(_block(part))
         role = role_with(body, tuple(content), calls=bool(calls), results=bool(results))
         is_answered = bool(calls) and {call.id for call in calls} <= {result.tool_call_id for result in results}
-        closing = len(content) - said if is_answered else 0
+        closing = len(content) - before_result if is_answered else 0
         blocks = (tuple(content), tuple(calls), tuple(results))
         return Message(role, *blocks, given_role=given_role(body), closing=closing)
 
@@ -76,7 +76,7 @@ class AiSdkCodec(Codec):
         """Return the model message as it was appended, with the ids to send; None when it must be rendered."""
         message, content, role = turn.message, body.get("content"), body.get("role")
         has_results = any(not result.hosted for result in message.tool_results)
-        if "parts" in body or role not in (*_ROLES, "system") or (has_results and role != "tool"):
+        if "parts" in body or role not in _ROLES or (has_results and role != "tool"):
             return None
         if isinstance(content, str):
             return [body] if role != "tool" and content else None
@@ -108,12 +108,12 @@ class AiSdkCodec(Codec):
         role = "assistant" if calls else message.role
         has_media = role not in ("system", "tool")
         content = [part for block in message.content if (part := _part(block, has_media=has_media)) is not None]
-        said: JsonObject = {
+        assistant: JsonObject = {
             "role": "user" if role in ("tool", "unknown") else role,
             "content": [*content, *calls] if calls else _joined(content),
         }
         answers: JsonObject = {"role": "tool", "content": results}
-        bodies = [said, answers] if turn.has_own_results else [answers, said]
+        bodies = [assistant, answers] if turn.has_own_results else [answers, assistant]
         return [body for body in bodies if body["content"]]
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:

@@ -14,12 +14,7 @@ from dataclasses import dataclass
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, ToolCall
 from turnlog.providers import BEFORE_ALL, Bodies, Codec, End, Rendered, Turn
-from turnlog.providers.blocks import (
-    SYSTEM_KIND,
-    fenced,
-    placeholder_text,
-    text_with_placeholders,
-)
+from turnlog.providers.blocks import SYSTEM_KIND, fenced, is_thinking, placeholder_text, text_with_placeholders
 
 FIRST_USER = "[the conversation begins]"
 CONTINUE = "[continue]"
@@ -189,11 +184,6 @@ class AlternatingCodec(Codec):
 
     @staticmethod
     @abstractmethod
-    def is_thinking(block: JsonValue) -> bool:
-        """Return whether the block is thinking."""
-
-    @staticmethod
-    @abstractmethod
     def server_ids(block: JsonValue) -> tuple[str, str]:
         """Return the id of the server call in a block, and of the server call that the block is the result of; else empty."""
 
@@ -288,9 +278,9 @@ class AlternatingCodec(Codec):
             self.call_block(call, call_id) for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
         ]
         if message.role == "assistant" or calls:
-            said = self.message("assistant", [*self._blocks(message.content, has_media=False), *calls])
+            assistant = self.message("assistant", [*self._blocks(message.content, has_media=False), *calls])
             answers = self.message("user", results)
-            bodies = [said, answers] if turn.has_own_results else [answers, said]
+            bodies = [assistant, answers] if turn.has_own_results else [answers, assistant]
         else:
             bodies = [self.message("user", [*results, *self._blocks(message.content)])]
         return [legal for body in bodies if body["content"] and (legal := self.legal(body)) is not None]
@@ -300,15 +290,15 @@ class AlternatingCodec(Codec):
 
         Without ``has_media``, as in an assistant message, media are only named.
         """
-        made = list[JsonValue]()
+        own_blocks = list[JsonValue]()
         for block in blocks:
             if isinstance(block, Media) and has_media:
-                made.append(self.media_block(block))
+                own_blocks.append(self.media_block(block))
             elif isinstance(block, Opaque) and block.format == self.format:
-                made.append(block.value)
+                own_blocks.append(block.value)
             elif (text := placeholder_text(block)).strip():
-                made.append(self.text_block(text))
-        return made
+                own_blocks.append(self.text_block(text))
+        return own_blocks
 
     def _repaired_blocks(self, turn: Turn, content: Sequence[JsonValue]) -> list[JsonValue]:
         """Repair each block, and put tool results before the user's other blocks; drop thinking when a call was altered."""
@@ -316,7 +306,7 @@ class AlternatingCodec(Codec):
         ids = IdsToSend(iter(zip(message.tool_calls, turn.call_ids, strict=True)), iter(turn.result_ids))
         repaired = [self.repaired_block(block, ids) if isinstance(block, dict) else block for block in content]
         if ids.is_altered:
-            repaired = [block for block in repaired if not self.is_thinking(block)]
+            repaired = [block for block in repaired if not is_thinking(block)]
         if message.tool_results and message.role != "assistant":
             repaired.sort(key=lambda block: not self.is_result(block))
         return repaired
@@ -332,10 +322,10 @@ class AlternatingCodec(Codec):
             for body in bodies:
                 role, content = str(body["role"]), blocks_of(body)
                 if role == "assistant" and previous != "assistant":
-                    starts_with_thinking = bool(content) and self.is_thinking(content[0])
-                is_misplaced = role == "assistant" and not starts_with_thinking and any(map(self.is_thinking, content))
+                    starts_with_thinking = bool(content) and is_thinking(content[0])
+                is_misplaced = role == "assistant" and not starts_with_thinking and any(map(is_thinking, content))
                 if is_misplaced:
-                    content = [block for block in content if not self.is_thinking(block)]
+                    content = [block for block in content if not is_thinking(block)]
                 if content or not is_misplaced:
                     previous = role
                     valid[-1].append({**body, "content": content} if is_misplaced else body)

@@ -23,6 +23,7 @@ from turnlog.providers.blocks import (
     content_blocks,
     given_role,
     invalid_message,
+    is_thinking,
     is_tool_name,
     json_text,
     legal_tool_name,
@@ -53,7 +54,7 @@ class AnthropicCodec(AlternatingCodec):
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         role_name, is_assistant = given_role(body), role_of(body) == "assistant"
-        content, calls, results, said = list[Block](), list[ToolCall](), list[ToolResult](), 0
+        content, calls, results, before_result = list[Block](), list[ToolCall](), list[ToolResult](), 0
         for index, block in enumerate(content_blocks(body.get("content"), "/content")):
             pointer = f"/content/{index}"
             kind = _kind(block, pointer)
@@ -63,13 +64,13 @@ class AnthropicCodec(AlternatingCodec):
                 calls.append(ToolCall(string_of(block.get("id")), name, arguments, is_hosted))
             elif is_result(kind) and (kind == "tool_result" or block.get("tool_use_id")):
                 results.append(_parsed_result(block, f"{pointer}/content", is_error, hosted=is_assistant))
-                said = len(content)
+                before_result = len(content)
             else:
                 content.append(_block(block, pointer))
         has_user_results = not all(result.hosted for result in results)
         role = role_with(body, tuple(content), calls=bool(calls), results=has_user_results)
         is_answered = bool(calls) and {call.id for call in calls} <= {result.tool_call_id for result in results}
-        closing = len(content) - said if is_answered and not has_user_results else 0
+        closing = len(content) - before_result if is_answered and not has_user_results else 0
         blocks = (tuple(content), tuple(calls), tuple(results))
         return Message(role, *blocks, given_role=role_name, closing=closing, compacts=self.may_begin(body))
 
@@ -84,12 +85,12 @@ class AnthropicCodec(AlternatingCodec):
         """
         first = next((body for bodies in turns for body in bodies), None)
 
-        def kept(body: JsonObject) -> JsonObject | None:
+        def without_compaction(body: JsonObject) -> JsonObject | None:
             blocks, is_base = blocks_of(body), body is first and self.may_begin(body)
-            left = [block for index, block in enumerate(blocks) if (is_base and not index) or not _is_compaction(block)]
-            return body if len(left) == len(blocks) else self.legal({**body, "content": left})
+            kept = [block for index, block in enumerate(blocks) if (is_base and not index) or not _is_compaction(block)]
+            return body if len(kept) == len(blocks) else self.legal({**body, "content": kept})
 
-        return [[left for body in bodies if (left := kept(body)) is not None] for bodies in turns]
+        return [[legal for body in bodies if (legal := without_compaction(body)) is not None] for bodies in turns]
 
     def continues(self, layout: Layout, body: JsonObject) -> bool:
         return layout.has_only_results and any(map(self.is_result, blocks_of(body)))
@@ -112,10 +113,6 @@ class AnthropicCodec(AlternatingCodec):
         return isinstance(block, dict) and block.get("type") == "tool_result"
 
     @staticmethod
-    def is_thinking(block: JsonValue) -> bool:
-        return isinstance(block, dict) and block.get("type") in ("thinking", "redacted_thinking")
-
-    @staticmethod
     def server_ids(block: JsonValue) -> tuple[str, str]:
         kind = string_of(block.get("type")) if isinstance(block, dict) else ""
         if isinstance(block, dict) and kind in ("server_tool_use", "mcp_tool_use"):
@@ -130,12 +127,12 @@ class AnthropicCodec(AlternatingCodec):
         content = legal["content"] if legal is not None else None
         if legal is None or not isinstance(content, list):
             return legal
-        said = len(content)
-        while said and self.is_thinking(content[said - 1]):
-            said -= 1
-        if not said:
+        end = len(content)
+        while end and is_thinking(content[end - 1]):
+            end -= 1
+        if not end:
             return None
-        return legal if said == len(content) else {**legal, "content": content[:said]}
+        return legal if end == len(content) else {**legal, "content": content[:end]}
 
     def repaired_block(self, block: JsonObject, ids: IdsToSend) -> JsonObject:
         kind = string_of(block.get("type"))

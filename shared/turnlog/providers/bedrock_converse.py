@@ -20,6 +20,7 @@ from turnlog.providers.alternation import AlternatingCodec, IdsToSend, Layout, e
 from turnlog.providers.blocks import (
     content_blocks,
     given_role,
+    is_thinking,
     is_tool_name,
     json_text,
     legal_tool_name,
@@ -168,10 +169,6 @@ class BedrockConverseCodec(AlternatingCodec):
         return isinstance(block, dict) and "toolResult" in block
 
     @staticmethod
-    def is_thinking(block: JsonValue) -> bool:
-        return isinstance(block, dict) and "reasoningContent" in block
-
-    @staticmethod
     def server_ids(block: JsonValue) -> tuple[str, str]:
         if not isinstance(block, dict):
             return "", ""
@@ -181,7 +178,7 @@ class BedrockConverseCodec(AlternatingCodec):
         """Return the legal form of a message; None when nothing of it but reasoning can be sent."""
         legal = fitted(body, FORMAT)
         content = legal["content"] if legal is not None else None
-        return None if not isinstance(content, list) or all(map(self.is_thinking, content)) else legal
+        return None if not isinstance(content, list) or all(map(is_thinking, content)) else legal
 
     def repaired_block(self, block: JsonObject, ids: IdsToSend) -> JsonObject:
         use, result = _run_by_caller(block, "toolUse"), _run_by_caller(block, "toolResult")

@@ -246,12 +246,13 @@ def escaped(text: str) -> str:
 def without_thinking(body: JsonObject) -> JsonObject:
     """Return a message of Anthropic or Bedrock without its thinking blocks; the same object when it has none."""
     content = body.get("content")
-    if not isinstance(content, list) or not any(map(_is_thinking, content)):
+    if not isinstance(content, list) or not any(map(is_thinking, content)):
         return body
-    return {**body, "content": [block for block in content if not _is_thinking(block)]}
+    return {**body, "content": [block for block in content if not is_thinking(block)]}
 
 
-def _is_thinking(block: JsonValue) -> bool:
+def is_thinking(block: JsonValue) -> bool:
+    """Return whether a block of Anthropic or Bedrock is thinking."""
     return isinstance(block, dict) and (
         block.get("type") in ("thinking", "redacted_thinking") or "reasoningContent" in block
     )
@@ -336,13 +337,13 @@ def _converted(tool: JsonObject, shape: str, format: str) -> JsonObject | None:
     if shape == "bedrock_converse":
         schema = schema.get("json") if isinstance(schema, dict) else None
     parameters: JsonObject = schema if isinstance(schema, dict) else {"type": "object", "properties": {}}
-    made: JsonObject = {"name": legal_tool_name(str(function["name"]))}
+    declaration: JsonObject = {"name": legal_tool_name(str(function["name"]))}
     if description := string_of(function.get("description")):
-        made["description"] = description
+        declaration["description"] = description
     member, schema_key = _FUNCTIONS[format]
-    made[schema_key] = {"json": parameters} if format == "bedrock_converse" else parameters
+    declaration[schema_key] = {"json": parameters} if format == "bedrock_converse" else parameters
     if format not in ("openai_chat", "openai_responses"):
-        return {member: made} if member else made
+        return {member: declaration} if member else declaration
     if isinstance(strict, bool):
-        made["strict"] = strict
-    return {"type": "function", **({member: made} if member else made)}
+        declaration["strict"] = strict
+    return {"type": "function", **({member: declaration} if member else declaration)}

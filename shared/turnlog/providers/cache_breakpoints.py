@@ -132,13 +132,13 @@ def pointers(places: Sequence[BlockPlace], format: str) -> list[CacheBreakpoint]
     """Return the places as breakpoints that a caller applies one after the other."""
     if not places:
         return []
-    kind, inserted_at, made = KINDS[format], dict[tuple[int, int], int](), list[CacheBreakpoint]()
+    kind, inserted_at, breakpoints = KINDS[format], dict[tuple[int, int], int](), list[CacheBreakpoint]()
     for place in places:
         base = ("/tools", "/system", f"/messages/{place.message}/content")[place.part]
         inserted = inserted_at.get(place[:2], 0)
-        made.append(CacheBreakpoint(f"{base}/{place.block + (inserted + 1 if kind.behind else 0)}", kind.form))
+        breakpoints.append(CacheBreakpoint(f"{base}/{place.block + (inserted + 1 if kind.behind else 0)}", kind.form))
         inserted_at[place[:2]] = inserted + 1
-    return made
+    return breakpoints
 
 
 def apply_breakpoints(rendered: Rendered, places: Sequence[BlockPlace], format: str) -> tuple[Rendered, System]:

@@ -47,9 +47,9 @@ class OpenAIAgentsJsCodec(OpenAIResponsesCodec):
         return super().parse(as_responses(body), is_error=is_error)
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
-        made = [_as_turn_of_responses(turn) for turn in turns]
-        own_bodies = {id(new.body): turn.body for turn, new in zip(turns, made, strict=True) if new is not turn}
-        rendered = _RESPONSES.render(made, system=system, tools=tools)
+        new_turns = [_as_turn_of_responses(turn) for turn in turns]
+        own_bodies = {id(new.body): turn.body for turn, new in zip(turns, new_turns, strict=True) if new is not turn}
+        rendered = _RESPONSES.render(new_turns, system=system, tools=tools)
         names = {
             string_of(item.get("call_id")): string_of(item.get("name"))
             for item in rendered.messages
@@ -64,9 +64,10 @@ class OpenAIAgentsJsCodec(OpenAIResponsesCodec):
         )
 
     def bodies(self, turn: Turn) -> list[JsonObject]:
-        made = _as_turn_of_responses(turn)
-        own = turn.body if made is not turn else None
-        return [own if own is not None and item is made.body else _as_own(item, {}) for item in _RESPONSES.bodies(made)]
+        new_turn = _as_turn_of_responses(turn)
+        own = turn.body if new_turn is not turn else None
+        items = _RESPONSES.bodies(new_turn)
+        return [own if own is not None and item is new_turn.body else _as_own(item, {}) for item in items]
 
     def tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
         return _RESPONSES.tools(tools)
@@ -159,8 +160,8 @@ def _function_output(item: JsonObject, provided: JsonObject) -> JsonObject:
         output = output.get("text")
     elif isinstance(output, dict):
         output = [output]
-    said: JsonValue = [_part(part) for part in output] if isinstance(output, list) else output
-    return {**_with_call_id(item), "type": "function_call_output", "output": said}
+    sent_output: JsonValue = [_part(part) for part in output] if isinstance(output, list) else output
+    return {**_with_call_id(item), "type": "function_call_output", "output": sent_output}
 
 
 def _computer_output(item: JsonObject, provided: JsonObject) -> JsonObject:
@@ -225,9 +226,9 @@ def _as_own(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
         if kind == "function_call":
             return own
         output = item.get("output")
-        said: JsonValue = [_own_part(part) for part in output] if isinstance(output, list) else output
+        own_output: JsonValue = [_own_part(part) for part in output] if isinstance(output, list) else output
         name = string_of(item.get("name")) or names.get(string_of(item.get("call_id")), "tool")
-        return {**own, "type": "function_call_result", "name": name, "status": "completed", "output": said}
+        return {**own, "type": "function_call_result", "name": name, "status": "completed", "output": own_output}
     if kind == "reasoning":
         parts = item.get("summary")
         texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
@@ -242,8 +243,8 @@ def _own_message(item: JsonObject) -> JsonObject:
     if role == "assistant":
         parts: JsonValue = [{"type": "output_text", "text": content}] if isinstance(content, str) else content
         return {"type": "message", "role": role, "status": "completed", "content": parts}
-    said: JsonValue = [_own_part(part) for part in content] if isinstance(content, list) else content
-    return {"type": "message", "role": "system" if role == "developer" else role, "content": said}
+    own_content: JsonValue = [_own_part(part) for part in content] if isinstance(content, list) else content
+    return {"type": "message", "role": "system" if role == "developer" else role, "content": own_content}
 
 
 def _own_part(part: JsonValue) -> JsonValue:

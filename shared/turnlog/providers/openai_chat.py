@@ -264,10 +264,10 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
     ]
     if message.role == "tool" or (results and not message.content and not message.tool_calls):
         return results
-    made: JsonObject = {"role": message.given_role if message.given_role == "developer" else message.role}
+    body: JsonObject = {"role": message.given_role if message.given_role == "developer" else message.role}
     if message.tool_calls:
-        made["content"] = text_with_placeholders(message) or None
-        made["tool_calls"] = [
+        body["content"] = text_with_placeholders(message) or None
+        body["tool_calls"] = [
             {
                 "id": call_id,
                 "type": "function",
@@ -276,12 +276,12 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
             for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
         ]
     elif message.role == "user" and any(isinstance(block, Media) for block in message.content):
-        made["content"] = parts_of(message.content, _media_part, "text")
+        body["content"] = parts_of(message.content, _media_part, "text")
     else:
-        made["content"] = text_with_placeholders(message)
+        body["content"] = text_with_placeholders(message)
     if message.name and _AUTHOR_NAME.fullmatch(message.name):
-        made["name"] = message.name
-    return [*results, made]
+        body["name"] = message.name
+    return [*results, body]
 
 
 def _media_part(media: Media) -> JsonObject:

@@ -285,8 +285,8 @@ def _rendered_items(turn: Turn) -> list[JsonObject]:
         text = text_with_placeholders(message)
         role = "developer" if message.given_role == "developer" else message.role
         messages = [_message(role, text)] if text else []
-    said = [*messages, *calls]
-    return [*said, *results] if turn.has_own_results else [*results, *said]
+    items = [*messages, *calls]
+    return [*items, *results] if turn.has_own_results else [*results, *items]
 
 
 def _media_part(media: Media) -> JsonObject:

@@ -56,8 +56,8 @@ def _fits(format: str) -> Callable[[JsonValue], bool]:
 
 
 def _is_known_item(item: JsonObject) -> bool:
-    is_spoken = item.get("type", "message") in ("message", "reasoning", "item_reference", *HOSTED)
-    return is_spoken or shape_of_call(item) is not None or shape_of_output(item) is not None
+    is_named = item.get("type", "message") in ("message", "reasoning", "item_reference", *HOSTED)
+    return is_named or shape_of_call(item) is not None or shape_of_output(item) is not None
 
 
 def _name_of(block: JsonValue) -> str:

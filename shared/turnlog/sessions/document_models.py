@@ -15,7 +15,8 @@ from turnlog.core.times import milliseconds_of, rfc3339
 
 MAX_WRITTEN, MAX_READ, MAX_LISTED = 25, 100, 10_000
 MAX_DOCUMENT_BYTES = 3 * 1024 * 1024
-Key: TypeAlias = Annotated[str, Field(min_length=1, max_length=512)]
+MAX_KEY_BYTES = 512
+Key: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_KEY_BYTES)]
 Revision: TypeAlias = Annotated[str, Field(min_length=1, max_length=64)]
 Reading: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
 
@@ -84,7 +85,7 @@ class ReadDocuments(Body):
     """
 
     keys: Annotated[list[Key], Field(min_length=1, max_length=MAX_READ)] | None = None
-    prefix: Annotated[str, Field(max_length=512)] | None = None
+    prefix: Annotated[str, Field(max_length=MAX_KEY_BYTES)] | None = None
     after: Key | None = Field(default=None, description="Start after this key")
     until: Key | None = Field(default=None, description="Stop after this key")
     order: Literal["asc", "desc"] = "asc"
@@ -137,11 +138,8 @@ class DocumentsAnswer(Answer):
     reading: str
 
 
-MAX_KEY_BYTES = 512
-
-
 @lazy_dataclass(frozen=True, slots=True)
-class Writing:
+class DocumentWrite:
     """A document to store. ``if_revision``: replace only this revision; an empty text: write only if the document is absent.
 
     ``updated_ms`` is the original time of an imported document; None for the time of the write.

@@ -28,10 +28,10 @@ from turnlog.ports import Absent, AttributeValue, BlobStore, Clock, Condition, E
 from turnlog.sessions.document_models import (
     Document,
     DocumentsAnswer,
+    DocumentWrite,
     NewDocument,
     ReadDocuments,
     WriteDocuments,
-    Writing,
     WrittenDocument,
     WrittenDocuments,
     base64_chars,
@@ -95,7 +95,7 @@ class DocumentStore:
             next_key = key_of(items[: selection.limit][-1])
         return documents, next_key
 
-    def write(self, keys: SessionKeys, writing: Writing) -> Document | None:
+    def write(self, keys: SessionKeys, writing: DocumentWrite) -> Document | None:
         """Write the document; return None when its condition fails. Writing the same revision twice has one effect."""
         item = self._item(keys, writing)
         condition: Condition | None = None
@@ -113,7 +113,7 @@ class DocumentStore:
             )
         return None
 
-    def write_many(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document | None]:
+    def write_many(self, keys: SessionKeys, writings: Sequence[DocumentWrite]) -> list[Document | None]:
         """Write documents in parallel; return None for each whose condition fails. Not atomic."""
         return in_parallel(lambda writing: self.write(keys, writing), writings, threads=_PARALLEL)
 
@@ -138,7 +138,7 @@ class DocumentStore:
 
     # ------------------------------------------------------------ steps
 
-    def _item(self, keys: SessionKeys, writing: Writing) -> dict[str, AttributeValue]:
+    def _item(self, keys: SessionKeys, writing: DocumentWrite) -> dict[str, AttributeValue]:
         key, packed = keys.document(writing.key), pack(writing.data, beside=writing.key.encode())
         item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": writing.revision}
         item["t"] = self._clock.now_ms() if writing.updated_ms is None else writing.updated_ms
@@ -247,7 +247,7 @@ class PutDocuments:
             self._documents.delete(keys, deleted_keys, _revision(salt, "", b""))
         return WrittenDocuments(documents=list(map(_written_answer, written)))
 
-    def _write(self, keys: SessionKeys, writings: Sequence[Writing]) -> list[Document]:
+    def _write(self, keys: SessionKeys, writings: Sequence[DocumentWrite]) -> list[Document]:
         written = self._documents.write_many(keys, writings)
         documents = list[Document]()
         for document, writing in zip(written, writings, strict=True):
@@ -269,7 +269,7 @@ def _check_selection(body: ReadDocuments) -> None:
             check_document_key(value, pointer=f"/{name}")
 
 
-def exported_writing(document: ExportedDocument, pointer: str) -> Writing:
+def exported_writing(document: ExportedDocument, pointer: str) -> DocumentWrite:
     """Return the write that imports an exported document. It never replaces a document."""
     key = check_document_key(document.key, pointer=f"{pointer}/key")
     try:
@@ -278,15 +278,15 @@ def exported_writing(document: ExportedDocument, pointer: str) -> Writing:
         updated_ms = -1
     if not 0 <= updated_ms <= LAST_MS:
         raise _invalid(f"{pointer}/updated_at", "not a time of RFC 3339 from 1970 on")
-    return Writing(key, document.data, document.revision, "", updated_ms)
+    return DocumentWrite(key, document.data, document.revision, "", updated_ms)
 
 
-def _writing(document: NewDocument, salt: bytes, pointer: str) -> Writing:
+def _writing(document: NewDocument, salt: bytes, pointer: str) -> DocumentWrite:
     if document.if_absent and document.if_revision is not None:
         raise _invalid(f"{pointer}/if_revision", "a document can't be absent and have a revision")
     key = check_document_key(document.key, pointer=f"{pointer}/key")
     revision = _revision(salt, key, document.data)
-    return Writing(key, document.data, revision, "" if document.if_absent else document.if_revision)
+    return DocumentWrite(key, document.data, revision, "" if document.if_absent else document.if_revision)
 
 
 def check_distinct(keys: Sequence[str]) -> None:

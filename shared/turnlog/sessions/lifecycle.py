@@ -71,7 +71,7 @@ class CreateSessions:
         request = request_key(key, "create", body)
         session_id = body.session_id
         if session_id is None:
-            session_id = made_id(owner, request.key_hash) if request is not None else self._log.ids.new_id()
+            session_id = derived_session_id(owner, request.key_hash) if request is not None else self._log.ids.new_id()
         keys = SessionKeys(owner, session_id)
         if body.fork is not None:
             return self._fork(keys, body, body.fork, request)
@@ -207,7 +207,7 @@ class CreateSessions:
         return session_answer(keys, settings, header, created_ms=created_ms)
 
 
-def made_id(owner: Owner, seed: bytes) -> str:
+def derived_session_id(owner: Owner, seed: bytes) -> str:
     """Return a session id that is derived from owner and seed, so that a repeated request gets the same id."""
     source = f"{owner.tenant_id}#{owner.user_id}#".encode() + seed
     return "s" + base64.b32encode(hashlib.sha256(source).digest()).decode("ascii").rstrip("=").lower()[:31]
@@ -316,7 +316,7 @@ class ResetSessions:
         closed, _ = self._end.close(keys, raw_request_key(key, "reset session", {}), "reset")
         tail = self._log.commits.tail(keys)
         settings = self._log.full_settings(keys, tail).settings
-        replacement = SessionKeys(owner, made_id(owner, b"reset#" + closed.header.hash))
+        replacement = SessionKeys(owner, derived_session_id(owner, b"reset#" + closed.header.hash))
         return self._create.create_with_settings(
             replacement, replace(settings, reset_of=session_id, forked_from=None, forked_at=None)
         )

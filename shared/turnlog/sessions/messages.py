@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from turnlog.core.calls import MessageOutline, Pairing, Ref, pair, parse_ref
 from turnlog.core.errors import CorruptError, MalformedError
@@ -153,8 +153,17 @@ class ReadLoops(LogUseCase):
         for number in sorted(by_loop, reverse=True):
             is_open = number == newest and not is_over
             own = [message for message in by_loop[number] if message.event.envelope.parent is None]
-            loop = _loop_answer(number, own, pairing, is_open=is_open, is_partial=is_partial)
-            loop = loop.model_copy(update={"nested": _nested_loops(by_loop[number], pairing, loop)})
+            fields = _loop_fields(own, pairing)
+            ended_status: LoopStatus = "closed" if fields["reply"] is not None else "interrupted"
+            loop = LoopAnswer(
+                loop=number,
+                status="open" if is_open else ended_status,
+                started_at=rfc3339(own[0].time_ms),
+                ended_at=None if is_open else rfc3339(own[-1].time_ms),
+                partial=is_partial,
+                nested=_nested_loops(by_loop[number], pairing, is_open=is_open),
+                **fields,
+            )
             size += len(encode_json(loop.model_dump()))
             if loops and size > PAGE_BYTES:
                 return LoopPage(loops=loops, next=loops[-1].loop)
@@ -280,9 +289,8 @@ def _loop_message(located_message: Located) -> _LoopMessage:
     return _LoopMessage(located_message.event, located_message.loop, said_ms, message, facts)
 
 
-def _loop_answer(
-    number: int, messages: Sequence[_LoopMessage], pairing: Pairing, *, is_open: bool, is_partial: bool
-) -> LoopAnswer:
+def _loop_fields(messages: Sequence[_LoopMessage], pairing: Pairing) -> dict[str, Any]:
+    """Return the fields that the answers about a loop and about an agent's loop have in common. A closed loop has a reply."""
     complete = [message for message in messages if message.event.envelope.status == "complete"]
     users = [
         message
@@ -293,26 +301,22 @@ def _loop_answer(
         message for message in complete if message.facts.role == "assistant" and message.facts.given_role != REASONING
     ]
     last_reply = replies[-1] if replies else None
-    is_final = last_reply is not None and last_reply.facts.is_reply
-    ended_status: LoopStatus = "closed" if is_final else "interrupted"
     by_position = {message.event.position: message for message in complete}
-    return LoopAnswer(
-        loop=number,
-        status="open" if is_open else ended_status,
-        started_at=rfc3339(messages[0].time_ms),
-        ended_at=None if is_open else rfc3339(messages[-1].time_ms),
-        first=messages[0].event.position,
-        last=messages[-1].event.position,
-        user_message="\n".join(message.facts.head for message in users) if users else None,
-        reply=last_reply.facts.head if last_reply is not None and is_final else None,
-        tool_calls=[call for message in complete for call in _calls(message, pairing, by_position)],
-        tokens=sum(message.event.tokens for message in messages),
-        partial=is_partial,
-    )
+    return {
+        "first": messages[0].event.position,
+        "last": messages[-1].event.position,
+        "user_message": "\n".join(message.facts.head for message in users) if users else None,
+        "reply": last_reply.facts.head if last_reply is not None and last_reply.facts.is_reply else None,
+        "tool_calls": [call for message in complete for call in _calls(message, pairing, by_position)],
+        "tokens": sum(message.event.tokens for message in messages),
+    }
 
 
-def _nested_loops(messages: Sequence[_LoopMessage], pairing: Pairing, loop: LoopAnswer) -> list[NestedLoop]:
-    """Return the loops of agents within the calls of a loop, in the order in which they began."""
+def _nested_loops(messages: Sequence[_LoopMessage], pairing: Pairing, *, is_open: bool) -> list[NestedLoop]:
+    """Return the loops of agents within the calls of a loop, in the order in which they began.
+
+    ``is_open`` is the loop; those of its agents are open until their calls have results, or they have replied.
+    """
     by_agent = dict[tuple[str, str], list[_LoopMessage]]()
     for message in messages:
         envelope = message.event.envelope
@@ -320,12 +324,10 @@ def _nested_loops(messages: Sequence[_LoopMessage], pairing: Pairing, loop: Loop
             by_agent.setdefault((envelope.parent, envelope.agent_id or ""), []).append(message)
     nested = list[NestedLoop]()
     for (parent, agent_id), own in by_agent.items():
-        own_pairing = pair((message.event.position, message.facts) for message in own)
-        is_open = loop.status == "open" and parse_ref(parent) not in pairing.result_of
-        answer = _loop_answer(0, own, own_pairing, is_open=False, is_partial=False)
-        status = "open" if is_open and answer.status != "closed" else answer.status
-        fields = answer.model_dump(include=set(NestedLoop.model_fields) - {"status"})
-        nested.append(NestedLoop(**fields, parent=parent, agent_id=agent_id, status=status))
+        fields = _loop_fields(own, pair((message.event.position, message.facts) for message in own))
+        without_reply: LoopStatus = "open" if is_open and parse_ref(parent) not in pairing.result_of else "interrupted"
+        status = "closed" if fields["reply"] is not None else without_reply
+        nested.append(NestedLoop(parent=parent, agent_id=agent_id, status=status, **fields))
     return nested
 
 

@@ -11,7 +11,7 @@ from turnlog.core.json_values import JsonValue
 from turnlog.core.loops import Flow, LoopState
 from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
-from turnlog.core.times import caller_time, milliseconds_since_epoch, rfc3339
+from turnlog.core.times import milliseconds_since_epoch, read_time, rfc3339
 from turnlog.log.caches import is_listing_due, is_settled, read_meta, session_id_of, status_of
 from turnlog.log.headers import Covered, Header, Sent, item_name
 from turnlog.log.keys import USERS_FROM, USERS_TO, OwnerKeys, SessionKeys, TenantKeys
@@ -25,28 +25,29 @@ from turnlog.sessions.session_log import LogUseCase
 def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header, *, created_ms: int) -> Session:
     """Return a session as the API sends it."""
     flow = header.flow
-    shown = {name: getattr(settings, name) for name in SessionSettings.__slots__ if name in Session.model_fields}
     asked = settings.bootstrap
-    fields = shown | {"bootstrap": Bootstrapped.model_validate(asked["found"]) if asked is not None else None}
-    session = Session(
+    fields = {name: getattr(settings, name) for name in SessionSettings.__slots__ if name in Session.model_fields}
+    fields |= {
+        "bootstrap": Bootstrapped.model_validate(asked["found"]) if asked is not None else None,
+        "created_at": rfc3339(created_ms),
+        "updated_at": rfc3339(header.active_ms),
+        "last_sent_at": rfc3339(header.sent.time_ms) if header.sent is not None else None,
+        "last_sent_position": header.sent.position if header.sent is not None else None,
+    }
+    return Session(
         session_id=keys.session_id,
         user=keys.owner.user,
         status=header.status,
-        created_at=rfc3339(created_ms),
-        updated_at=rfc3339(header.active_ms),
         head=header.last,
         messages=flow.messages,
         loops=flow.loop.number,
         tokens=flow.tokens,
         summary_to=header.summary.last if header.summary is not None else None,
-        last_sent_at=rfc3339(header.sent.time_ms) if header.sent is not None else None,
-        last_sent_position=header.sent.position if header.sent is not None else None,
         expires_at=rfc3339(header.expires_ms) if header.expires_ms is not None else None,
         lease=held_lease(header.lease),
         schema_version=SCHEMA_VERSION,
-        **fields,
+        **fields | _times_of_source(settings, header),
     )
-    return session.model_copy(update=_times_of_source(settings, header))
 
 
 def _times_of_source(settings: SessionSettings, header: Header) -> dict[str, Any]:
@@ -69,11 +70,8 @@ def _times_of_source(settings: SessionSettings, header: Header) -> dict[str, Any
 
 def _normal_time(text: JsonValue) -> str | None:
     """Return a time as answers have it (UTC without a zone); None for any other value."""
-    time_ms = milliseconds_since_epoch(caller_time(text, _NO_TIME)) if isinstance(text, str) else _NO_TIME
-    return rfc3339(time_ms) if time_ms != _NO_TIME else None
-
-
-_NO_TIME = -1
+    moment = read_time(text) if isinstance(text, str) else None
+    return rfc3339(milliseconds_since_epoch(moment)) if moment is not None else None
 
 
 DEFAULT_LIMIT = 20

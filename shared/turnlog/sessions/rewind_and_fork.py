@@ -55,12 +55,12 @@ class RewindSessions:
         request: RequestKey | None = None,
         if_head: int | None = None,
         snapshot_id: str | None = None,
-        made: Callable[[], Commit | None] = lambda: None,
+        find_earlier: Callable[[], Commit | None] = lambda: None,
     ) -> Header:
         """Write the commit that rewinds to ``position``; return its header. A repeated request returns the first one's.
 
-        ``made`` is called when the head is the event right after ``position``. If that event has already brought the session
-        back to ``position``, it returns that commit, and nothing is written.
+        ``find_earlier`` is called when the head is the event right after ``position``. When that event has already brought the
+        session back, it returns the event's commit, and nothing is written.
         """
 
         def compose(tail: Tail) -> Draft | Commit:
@@ -68,7 +68,7 @@ class RewindSessions:
             check_active(header)
             if if_head is not None and if_head != header.last:
                 raise HeadMismatchError(f"the head is {header.last}, not {if_head}", details={"head": header.last})
-            if header.last == position + 1 and (commit := made()) is not None:
+            if header.last == position + 1 and (commit := find_earlier()) is not None:
                 return commit
             if position > header.last:
                 raise above_head_error(header, position, pointer="/to")

@@ -288,7 +288,7 @@ class SessionHistory:
         A redaction is noted in the session that stores the message, before it is answered; in forks, it is noted later.
         """
         if (
-            self._is_limited > self._is_at_floor
+            (self._is_limited and not self._is_at_floor)
             or not self._commits
             or any(commit.home != self._keys.partition for commit in self._commits)
         ):

@@ -67,7 +67,7 @@ class States:
             if cached is not None and reflected_position(cached) == position:
                 base = self._from_cache(keys, cached, position)
                 break
-            event = self._event(keys, position)
+            event = self._event_at(keys, position)
             if isinstance(event, CreateEvent):
                 base = SessionState(event.state or {}, position, 0, position)
                 break
@@ -89,7 +89,7 @@ class States:
         value: JsonObject = {}
         base = number_in(item, "bs")
         if base:
-            event = self._event(keys, base)
+            event = self._event_at(keys, base)
             full_state = event.state if isinstance(event, CreateEvent) else event.full
             if full_state is None:
                 raise CorruptError("no whole state where the cache says there is one", item=commit_sort_key(base))
@@ -106,7 +106,7 @@ class States:
             value, version, base.count + len(patches), base.base, since, base.steps + steps + _read_steps(patches)
         )
 
-    def _event(self, keys: SessionKeys, position: int) -> StateEvent | CreateEvent:
+    def _event_at(self, keys: SessionKeys, position: int) -> StateEvent | CreateEvent:
         commit = self._commits.containing(keys, position)
         if commit is None:
             raise CorruptError("a state event is missing", item=commit_sort_key(position))
@@ -140,9 +140,9 @@ def created_state(value: JsonObject) -> SessionState:
 def next_event(
     state: SessionState, *, position: int, action: str, patch: Patch, agent_id: str | None
 ) -> tuple[StateEvent, SessionState]:
-    """Return the event that changes the state by a patch, and the state after it. Refuses as `applied` does."""
+    """Return the event that changes the state by a patch, and the state after it. Refuses as `apply_patch` does."""
     value, steps = apply_patch(state.value, patch)
-    return _event(state, value, steps, position=position, action=action, patch=patch, agent_id=agent_id)
+    return _event_and_state(state, value, steps, position=position, action=action, patch=patch, agent_id=agent_id)
 
 
 def replacing_event(
@@ -153,10 +153,10 @@ def replacing_event(
     if len(encode_json(patch)) >= len(encode_json(value)):
         patch = None
     steps = OPERATION_STEPS * len(patch or ())
-    return _event(state, value, steps, position=position, action=action, patch=patch, agent_id=None)
+    return _event_and_state(state, value, steps, position=position, action=action, patch=patch, agent_id=None)
 
 
-def _event(
+def _event_and_state(
     state: SessionState,
     value: JsonObject,
     steps: int,

@@ -31,7 +31,7 @@ from turnlog.log.request_keys import request_key
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.memory.read import memory_answer
 from turnlog.ports import BlobStore, MemoryEngine, Query, pages
-from turnlog.sessions.document_models import Writing
+from turnlog.sessions.document_models import DocumentWrite
 from turnlog.sessions.documents import DocumentStore, check_distinct, document_line, exported_writing
 from turnlog.sessions.history import ReadHistory
 from turnlog.sessions.messages import ReadMessages
@@ -61,7 +61,7 @@ _PAGE_MEMORIES = 100
 
 
 class ExportSessions:
-    """Export a session or a person. The newest export of a session, and of a person, replaces the one before."""
+    """Use case: export a session or a person. The newest export of a session, and of a person, replaces the one before."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ def _member(archive: ZipFile, name: str, lines: Iterable[bytes]) -> JsonObject:
 
 
 class ImportSessions:
-    """Import one batch of a session's commits. The whole batch is checked before any of it is written."""
+    """Use case: import one batch of a session's commits. The whole batch is checked before any of it is written."""
 
     def __init__(self, log: SessionLog, materialiser: Materialiser, documents: DocumentStore) -> None:
         self._log = log
@@ -246,7 +246,7 @@ class ImportSessions:
         return self._rest(keys, body, commits[-1].commit.header, writings, token)
 
     def _rest(
-        self, keys: SessionKeys, body: ImportCommits, newest: Header, writings: Sequence[Writing], token: bytes
+        self, keys: SessionKeys, body: ImportCommits, newest: Header, writings: Sequence[DocumentWrite], token: bytes
     ) -> Imported:
         """Write the documents, and show the session when nothing more is to follow."""
         if writings and newest.last < body.head:

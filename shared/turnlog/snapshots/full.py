@@ -216,7 +216,7 @@ class RetainedBlobs:
     until: int
 
     def needs(self, name: str) -> bool:
-        """Whether a blob must stay. ``name`` is without the session's prefix."""
+        """Return whether a blob must stay. ``name`` is without the session's prefix."""
         if name.startswith(PAYLOAD_BLOBS):
             return int(name[len(PAYLOAD_BLOBS) :].partition("-")[0]) <= self.until
         return name in self.names

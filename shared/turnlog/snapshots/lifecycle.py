@@ -74,11 +74,11 @@ class SnapshotCleaner:
         Automatic snapshots and requested ones are counted separately. One call reads a bounded number of records; the next
         call deletes older ones.
         """
-        seen = 0
+        count = 0
         for record in islice(self._log.records.every(keys.snapshots), keep + _MAX_EXTRA_RECORDS):
             if _group(record) == _group(newest) and not record.content.get("pinned"):
-                seen += 1
-                if seen > keep:
+                count += 1
+                if count > keep:
                     self.delete(keys, record)
 
     def named(self, keys: SessionKeys, policy: SnapshotPolicy) -> None:
@@ -95,7 +95,7 @@ class SnapshotCleaner:
 
 
 class DeleteSnapshots:
-    """Delete one snapshot, by id or name."""
+    """Use case: delete one snapshot, by id or name."""
 
     def __init__(self, log: SessionLog, clean: SnapshotCleaner) -> None:
         self._log = log
@@ -121,7 +121,7 @@ class DeleteSnapshots:
 
 
 class SweepSnapshots:
-    """Erase the bytes of deleted full snapshots that nothing else needs. The work of a job."""
+    """Work of a job: erase the bytes of deleted full snapshots that nothing else needs."""
 
     def __init__(self, log: SessionLog, blobs: BlobStore, full: FullSnapshots) -> None:
         self._log = log
@@ -167,7 +167,7 @@ class SweepSnapshots:
 
 
 class CreateSnapshots:
-    """Create a snapshot at the head of a session.
+    """Use case: create a snapshot at the head of a session.
 
     A ``ref`` costs one conditional put, and a second one for the name. A ``full`` snapshot first stores the history that no
     earlier snapshot has stored, then its record.
@@ -249,7 +249,7 @@ class CreateSnapshots:
 
 
 class ListSnapshots:
-    """List a session's snapshots, newest first. After the session has expired, its full snapshots remain."""
+    """Use case: list a session's snapshots, newest first. After the session has expired, its full snapshots remain."""
 
     def __init__(self, log: SessionLog) -> None:
         self._log = log
@@ -294,7 +294,7 @@ class ListSnapshots:
 
 
 def _has(record: Record, fields: Mapping[str, str | None]) -> bool:
-    """Whether a record has these fields; None stands for any value."""
+    """Return whether a record has these fields; None stands for any value."""
     return all(value is None or record.content[name] == value for name, value in fields.items())
 
 

@@ -199,7 +199,7 @@ def _claimed_commit(claim: Item) -> dict[str, AttributeValue]:
 
 
 def _is_claim(existing: Item, first: SealedCommit, token: bytes, *, again: bool) -> bool:
-    """Whether this token has claimed the first slot; False when a session exists that begins with the same commit.
+    """Return whether this token has claimed the first slot; False when a session exists that begins with the same commit.
 
     Raises `ConflictError` for another claim or an erased session, and `SessionExistsError` for another session.
     """

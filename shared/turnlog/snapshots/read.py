@@ -63,7 +63,7 @@ class SnapshotLogs:
 
 
 class GetSnapshot:
-    """Return a snapshot by id or name, with the session as it was at its position."""
+    """Use case: return a snapshot by id or name, with the session as it was at its position."""
 
     def __init__(self, log: SessionLog, logs: SnapshotLogs, links: Links) -> None:
         self._log = log

@@ -25,7 +25,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Record
 from turnlog.log.request_keys import RequestKey, raw_request_key
-from turnlog.sessions.lifecycle import CreateSessions, made_id
+from turnlog.sessions.lifecycle import CreateSessions, derived_session_id
 from turnlog.sessions.models import CreateSession, ForkPoint, Session
 from turnlog.sessions.read import GetSession
 from turnlog.sessions.rewind_and_fork import RewindSessions
@@ -74,7 +74,7 @@ MAX_POSITIONS = 2_048
 
 
 class RestoreSnapshots:
-    """Restore a snapshot. A repeated request returns the same session, and no existing session is overwritten."""
+    """Use case: restore a snapshot. A repeated request returns the same session, and no existing session is overwritten."""
 
     def __init__(  # noqa: PLR0913
         self,
@@ -112,8 +112,8 @@ class RestoreSnapshots:
                 message = "a rewind restores the snapshot's own session: leave session_id out"
                 raise InvalidInputError.at("/session_id", message, "not_its_session")
             if is_live:
-                made = partial(self._restore_note, keys, record)
-                self._rewind.to(keys, position, request=request, snapshot_id=record.id, made=made)
+                find_earlier = partial(self._restore_note, keys, record)
+                self._rewind.to(keys, position, request=request, snapshot_id=record.id, find_earlier=find_earlier)
                 return GetSession(self._log)(owner, session_id)
         elif is_live:
             point = ForkPoint(session_id=session_id, at=position)
@@ -136,7 +136,7 @@ class RestoreSnapshots:
         if body.session_id is not None:
             return check_session_id(body.session_id)
         seed = request.key_hash if request is not None else self._log.ids.new_id().encode()
-        return made_id(owner, b"restore#" + seed)
+        return derived_session_id(owner, b"restore#" + seed)
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         """Restore the snapshot that a job was asked for."""

@@ -271,7 +271,7 @@ MAX_MS = 5_000
 
 
 class SealSessions:
-    """Seal the complete stretches of a session. The work of a job; repeated or run twice at once, it changes nothing."""
+    """Work of a job: seal the complete stretches of a session. Repeated or run twice at once, it changes nothing."""
 
     def __init__(self, log: SessionLog, segments: Segments) -> None:
         self._log = log

@@ -6,10 +6,11 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from turnlog.core.errors import SummaryRefusedError, TurnlogError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.memory import MadeFacts
 from turnlog.core.summaries import TIMED_OUT, UNREADABLE, Spent, Summarised, SummaryRequest
 from turnlog.core.times import DAY_MS, rfc3339
 from turnlog.log.caches import number_in
@@ -35,17 +36,7 @@ _MAX_TRIES = 10
 _PAUSE_SECONDS = 0.05
 
 
-class ModelResult(Protocol):
-    """What a model's call has made, with the tokens that a provider charges for it."""
-
-    @property
-    def input_tokens(self) -> int: ...
-
-    @property
-    def output_tokens(self) -> int: ...
-
-
-_Result = TypeVar("_Result", bound=ModelResult)
+_Result = TypeVar("_Result", Summarised, MadeFacts)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -224,7 +215,7 @@ class SummariseWithinBudget:
         text_tokens = sum(self._counter.count(text) + _LINE_TOKENS for text in texts if text)
         return _PROMPT_TOKENS + text_tokens + request.max_tokens
 
-    def _report(self, result: ModelResult) -> None:
+    def _report(self, result: Summarised | SummaryRefusedError) -> None:
         """Tell the operator what a call took."""
         if tokens := result.input_tokens + result.output_tokens:
             self._count("summary_tokens", tokens)

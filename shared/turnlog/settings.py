@@ -185,7 +185,7 @@ class Settings(BaseModel):
             if name in named:
                 named[name] = tuple(part.strip() for part in str(named[name]).split(",") if part.strip())
         if "models" in named:
-            named["models"] = _object(str(named["models"]))
+            named["models"] = _json_or_text(str(named["models"]))
         try:
             return cls.model_validate(named)
         except ValidationError as error:
@@ -197,7 +197,7 @@ class Settings(BaseModel):
             raise InvalidInputError(detail, code="invalid_settings") from None
 
 
-def _object(text: str) -> object:
+def _json_or_text(text: str) -> object:
     """Return the JSON value of a variable, or its text when it is not JSON, which the model then refuses."""
     try:
         return parse_strict_json(text)

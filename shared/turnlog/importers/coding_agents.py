@@ -22,9 +22,9 @@ from turnlog.importers.models import (
     SourceMessage,
     SourceRemark,
     SourceSession,
+    id_warnings,
     is_text,
     join_pieces,
-    made_id,
     session_id_of,
     time_of,
 )
@@ -113,7 +113,7 @@ class _Lines:
             messages=tuple(self.messages),
             extra={"lines": self.between} if self.between else {},
             skipped=tuple(self.skipped),
-            warnings=made_id(source_id),
+            warnings=id_warnings(source_id),
         )
 
 

@@ -21,7 +21,7 @@ from turnlog.importers.models import (
     SourceMessage,
     SourceRemark,
     SourceSession,
-    made_id,
+    id_warnings,
     objects_of,
     session_id_of,
 )
@@ -126,7 +126,7 @@ def _is_conversation(value: Any) -> bool:
 
 
 def _session(source_id: str, value: Any, broken: dict[str, str]) -> SourceSession:
-    parts, warnings, settings = request_parts(value), list(made_id(source_id)), dict[str, Any]()
+    parts, warnings, settings = request_parts(value), list(id_warnings(source_id)), dict[str, Any]()
     rest = dict(parts.rest)
     if _has_more(value):
         rest["system"] = value["system"]

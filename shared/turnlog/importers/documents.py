@@ -18,8 +18,8 @@ from turnlog.importers.models import (
     SourceMessage,
     SourceRemark,
     SourceSession,
+    id_warnings,
     is_text,
-    made_id,
     objects_of,
     session_id_of,
     time_of,
@@ -60,7 +60,7 @@ def _newer(source_id: str, version: Any) -> NewerSourceError:
 
 def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
     rest = {name: item for name, item in value.items() if name not in _READ_FIELDS}
-    warnings = list(made_id(source_id))
+    warnings = list(id_warnings(source_id))
     objects, skipped = objects_of(value["history"])
     messages = [_message(message, place, warnings) for place, message in objects.items()]
     state, metadata = value.get("state"), value.get("metadata")

@@ -19,8 +19,8 @@ from turnlog.importers.models import (
     SourceMessage,
     SourceRemark,
     SourceSession,
+    id_warnings,
     is_text,
-    made_id,
     objects_of,
     session_id_of,
     with_extra,
@@ -64,7 +64,7 @@ def _is_session(value: Any) -> bool:
 
 def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
     rest = {name: item for name, item in value.items() if name not in ("messages", *_OWN_FIELDS)}
-    warnings, settings = list(made_id(source_id)), dict[str, Any]()
+    warnings, settings = list(id_warnings(source_id)), dict[str, Any]()
     system = value.get("systemMessage")
     if system is not None:
         fields = system if isinstance(system, dict) else {"content": system}

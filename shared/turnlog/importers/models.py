@@ -210,7 +210,7 @@ def _digest_id(source_id: str) -> str:
     return "i" + base64.b32encode(digest).decode("ascii").rstrip("=").lower()[:31]
 
 
-def made_id(source_id: str) -> tuple[SourceRemark, ...]:
+def id_warnings(source_id: str) -> tuple[SourceRemark, ...]:
     """Return the warning that the session's id differs from the source's, or nothing."""
     return () if session_id_of(source_id) == source_id else (SourceRemark("session", MADE_ID),)
 

@@ -21,7 +21,7 @@ from turnlog.importers.models import (
     SourceMessage,
     SourceRemark,
     SourceSession,
-    made_id,
+    id_warnings,
     session_id_of,
     time_of,
 )
@@ -177,7 +177,7 @@ def _session(
         messages=tuple(messages),
         extra=extra,
         skipped=tuple(skipped),
-        warnings=made_id(name),
+        warnings=id_warnings(name),
     )
 
 

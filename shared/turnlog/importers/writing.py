@@ -341,11 +341,11 @@ def _update_settings(
     last_imported, imported = metadata.get(IMPORTED), _imported(source, places)
     if last_imported == imported:
         return False
-    known = last_imported if isinstance(last_imported, dict) else {}
+    earlier = last_imported if isinstance(last_imported, dict) else {}
     changed = dict[str, Any]()
-    if known.get("settings") != imported["settings"]:
+    if earlier.get("settings") != imported["settings"]:
         changed |= source.settings
-    if known.get("state") != imported["state"] and not _put_state(session, source, known.get("state")):
+    if earlier.get("state") != imported["state"] and not _put_state(session, source, earlier.get("state")):
         row.warnings.append(SourceRemark("state", STATE_NOT_OVERWRITTEN))
     session.update(**changed, metadata={**metadata, **_own(source), IMPORTED: imported})
     return True
@@ -354,11 +354,11 @@ def _update_settings(
 def _put_state(session: Session, source: SourceSession, imported_digest: Any) -> bool:
     """Replace the imported state by the source's. Returns False when somebody has changed the imported state."""
     state = session.state()
-    wanted = source.state or {}
-    if _digest(state.state) not in (imported_digest, _digest(wanted)):
+    source_state = source.state or {}
+    if _digest(state.state) not in (imported_digest, _digest(source_state)):
         return False
-    if state.state != wanted:
-        session.put_state(wanted, action=ACTION, if_version=state.version)
+    if state.state != source_state:
+        session.put_state(source_state, action=ACTION, if_version=state.version)
     return True
 
 

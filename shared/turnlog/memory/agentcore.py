@@ -191,7 +191,7 @@ class AgentCoreMemoryEngine:
                     for piece in pieces
                 ],
                 clientToken=hashlib.sha256(f"{label} {first} {last}".encode()).hexdigest(),
-                metadata={_PART: _text(label), _FIRST: _text(_named(first)), _LAST: _text(_named(last))},
+                metadata={_PART: _value(label), _FIRST: _value(_place_name(first)), _LAST: _value(_place_name(last))},
             )
         return 0
 
@@ -247,7 +247,7 @@ class AgentCoreMemoryEngine:
 
     def _ranges(self, actor: str, session: str, label: str) -> Iterator[tuple[_Place, _Place]]:
         """Yield the first and last place of each stored event of a part."""
-        only = {"left": {"metadataKey": _PART}, "operator": "EQUALS_TO", "right": {"metadataValue": _text(label)}}
+        only = {"left": {"metadataKey": _PART}, "operator": "EQUALS_TO", "right": {"metadataValue": _value(label)}}
         pages = self._calls.pages(
             "list_events",
             "events",
@@ -357,7 +357,7 @@ def _chars(piece: _Piece) -> int:
     return len(piece.text)
 
 
-def _named(place: _Place) -> str:
+def _place_name(place: _Place) -> str:
     return f"{place[0]}-{place[1]}"
 
 
@@ -371,7 +371,7 @@ def _place(memory: Memory) -> str:
     return f"{memory.created_ms:015d} {memory.id}"
 
 
-def _text(value: str) -> dict[str, str]:
+def _value(value: str) -> dict[str, str]:
     return {"stringValue": value}
 
 

@@ -63,7 +63,7 @@ def text_of(memory: Memory) -> str:
 
 
 _FORMAT = "turnlog"
-_FAILED = "memory_failed"
+_FAILED, _TIMED_OUT = "memory_failed", "memory_timeout"
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -104,13 +104,11 @@ class BringMemories:
         if engine is None:
             return _outcome(ask, "off")
         known = known_in_time(engine, owner, ask, self._release)
-        if known is None:
-            return _outcome(ask, "timed_out", engine.name, reason="memory_timeout")
         if isinstance(known, str):
-            return _outcome(ask, "timed_out" if known == "memory_timeout" else "unavailable", engine.name, reason=known)
-        known = self._visible(known)
+            return _outcome(ask, "timed_out" if known == _TIMED_OUT else "unavailable", engine.name, reason=known)
+        memories = self._visible(known)
         try:
-            return self._chosen(ask, engine.name, known[: ask.limit])
+            return self._chosen(ask, engine.name, memories[: ask.limit])
         except Exception:  # noqa: BLE001 - also when a memory can't be written as text
             return _outcome(ask, "unavailable", engine.name, reason=_FAILED)
 
@@ -151,8 +149,8 @@ def _origin(memory: Memory) -> JsonObject:
 
 def known_in_time(
     engine: MemoryEngine, owner: Owner, ask: Bootstrap, release: Callable[[], None]
-) -> list[Memory] | str | None:
-    """Return the engine's memories, or the code of its error, or None after the time limit.
+) -> list[Memory] | str:
+    """Return the engine's memories; or a code, of its error or for the time limit that has passed.
 
     The limit holds whatever the engine does: a name look-up, for example, can't be interrupted.
     """
@@ -173,7 +171,7 @@ def known_in_time(
     try:
         return answers.get(timeout=max(0, min(ask.timeout_seconds, seconds_left())))
     except Empty:
-        return None
+        return _TIMED_OUT
 
 
 def _outcome(

@@ -246,10 +246,10 @@ class EmbeddedMemory:
         existing = self._memories.fact_count(part)
         if existing is not None:
             return existing
-        made = self._make(part.owner.tenant_id, part.read_messages())
-        stored = self._memories.add(part, made.facts)
-        if len(made.facts) > stored:
-            _log.info("of %d facts of a part %d were kept", len(made.facts), stored)
+        new = self._make(part.owner.tenant_id, part.read_messages())
+        stored = self._memories.add(part, new.facts)
+        if len(new.facts) > stored:
+            _log.info("of %d facts of a part %d were kept", len(new.facts), stored)
         return stored
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:

@@ -177,7 +177,7 @@ def _facts_of_calls(
 
 
 def _is_own(value: str, text: str) -> bool:
-    """Whether a user's message gives the value as the user's own, or as an answer."""
+    """Return whether a user's message gives the value as the user's own, or as an answer."""
     if len(text) > MAX_MESSAGE_CHARS or not is_said(value, text):
         return False
     if len(text) - len(value) <= _BARE_CHARS:
@@ -314,21 +314,21 @@ class FactsWithinBudget:
         """Return the facts of messages, with the tokens spent on them."""
         facts, spent = list[MemoryFact](), [0, 0]
         for number, stretch in enumerate(stretches(messages)):
-            made = self._facts_of_stretch(tenant_id, stretch) if number < MAX_CALLS else self._rules.facts(stretch)
-            facts += made.facts
-            spent = [spent[0] + made.input_tokens, spent[1] + made.output_tokens]
+            new = self._facts_of_stretch(tenant_id, stretch) if number < MAX_CALLS else self._rules.facts(stretch)
+            facts += new.facts
+            spent = [spent[0] + new.input_tokens, spent[1] + new.output_tokens]
         return MadeFacts(tuple(facts), *spent)
 
     def _facts_of_stretch(self, tenant_id: str, messages: list[SpokenMessage]) -> MadeFacts:
         tokens = _PROMPT_TOKENS + _ANSWER_TOKENS
         tokens += sum(self._counter.count(message.text[:MESSAGE_CHARS]) + _LINE_TOKENS for message in messages)
         try:
-            made = self._spending.charge(
+            facts = self._spending.charge(
                 tenant_id, tokens, lambda: self._model.facts(messages), limit=self._tokens_per_day
             )
         except SummaryRefusedError as error:
             return self._by_rules(messages, error.reason)
-        return made if made is not None else self._by_rules(messages, "over_budget")
+        return facts if facts is not None else self._by_rules(messages, "over_budget")
 
     def _by_rules(self, messages: list[SpokenMessage], reason: str) -> MadeFacts:
         _log.info("facts are not by %s: %s", self._model.name, reason)

@@ -376,7 +376,7 @@ class FindElsewhere:
         except TurnlogError as error:
             known = error.error_code
         if not isinstance(known, list):
-            _log.warning("no memories are recalled: %s", known or "memory_timeout")
+            _log.warning("no memories are recalled: %s", known)
             return
         for fact in known:
             if fact.score is not None and fact.created_ms <= question.time_ms:

@@ -282,7 +282,7 @@ def deploy(template: Template, clients: Clients) -> Stack:
 
     Raises `InvalidInputError` for an invalid template, and `UnavailableError` when the emulator did not create everything.
     """
-    made, requested = _created_resources(template), _Outputs()
+    resources_to_create, requested = _created_resources(template), _Outputs()
     roles = {role for role, _ in template.of_type("AWS::IAM::Role")}
     variables = {
         function: {
@@ -292,15 +292,15 @@ def deploy(template: Template, clients: Clients) -> Stack:
         for function, properties in template.of_type("AWS::Lambda::Function")
     }
     arns = {source: requested.add(properties["EventSourceArn"]) for source, properties in template.sources.items()}
-    dangling = {reference for part in (made, requested.outputs) for reference in referred(part)} & (
-        template.resources.keys() - made.keys()
+    dangling = {reference for part in (resources_to_create, requested.outputs) for reference in referred(part)} & (
+        template.resources.keys() - resources_to_create.keys()
     )
     if dangling:
         raise InvalidInputError(
             f"the template refers to what the emulator does not make: {', '.join(sorted(dangling))}",
             code="invalid_template",
         )
-    resources, outputs = _create(template, made, requested.outputs, clients)
+    resources, outputs = _create(template, resources_to_create, requested.outputs, clients)
     # A variable that is AWS::NoValue has no output.
     resolved = {
         function: {variable: outputs[key] for variable, key in keys.items() if key in outputs}
@@ -384,13 +384,13 @@ def _source(clients: Clients, arn: str, function: str, batch: int) -> EventSourc
 
 def _created_resources(template: Template) -> dict[str, Any]:
     """Return the resources to create, each with a name that is the same for the same template."""
-    made: dict[str, Any] = {}
+    resources: dict[str, Any] = {}
     for logical_id, resource in template.resources.items():
         if resource["Type"] in NOT_CREATED:
             continue
-        made[logical_id] = dict(resource)
+        resources[logical_id] = dict(resource)
         property_name = _NAME_PROPERTIES.get(resource["Type"])
         if property_name is not None:
             properties = {property_name: f"{STACK}-{logical_id.lower()}", **resource.get("Properties", {})}
-            made[logical_id]["Properties"] = properties
-    return made
+            resources[logical_id]["Properties"] = properties
+    return resources

@@ -179,17 +179,17 @@ def _loop_texts(loop: Loop, *, is_open: bool) -> Iterator[LoopText]:
     steps = [unit for unit in loop.units if _is_step(unit)]
     for start in range(0, len(steps), _STEPS):
         units = steps[start : start + _STEPS]
-        said = " / ".join(entry.facts.head for unit in units for entry in unit.said if entry.facts.head)
+        answers = " / ".join(entry.facts.head for unit in units for entry in unit.said if entry.facts.head)
         calls = (line for unit in units for line in _call_lines(unit))
-        yield LoopText(loop.number, "", cut(said, ASKED_CHARS), tuple(calls))
+        yield LoopText(loop.number, "", cut(answers, ASKED_CHARS), tuple(calls))
 
 
 def _loop_text(loop: Loop) -> LoopText:
     reply = final_reply(loop)
-    asked = " / ".join(unit.entry.facts.head for unit in loop.units if unit.entry.facts.role == "user")
+    question = " / ".join(unit.entry.facts.head for unit in loop.units if unit.entry.facts.role == "user")
     calls = [line for unit in loop.units for line in _call_lines(unit)]
-    said = reply.entry.facts.head if reply is not None else ""
-    return LoopText(loop.number, cut(asked, ASKED_CHARS), cut(said, ASKED_CHARS), tuple(calls), reply is None)
+    answer = reply.entry.facts.head if reply is not None else ""
+    return LoopText(loop.number, cut(question, ASKED_CHARS), cut(answer, ASKED_CHARS), tuple(calls), reply is None)
 
 
 def _call_lines(unit: Unit) -> Iterator[str]:
@@ -211,6 +211,6 @@ def _facts(entries: Sequence[Entry], stays: Collection[int]) -> Iterator[tuple[i
         elif not ledger:
             ledger = ledger_of_facts(entry.facts)
         # A card has the beginning of a text: so much is read of every message.
-        is_told = entry.facts.role in ("user", "assistant") and entry.position not in stays
-        said = said_values(entry.facts.head[:ASKED_CHARS]) if is_told else ()
-        yield from ((entry.position, value) for value in distinct((*said, *ledger), MAX_VALUES))
+        is_of_talk = entry.facts.role in ("user", "assistant") and entry.position not in stays
+        values = said_values(entry.facts.head[:ASKED_CHARS]) if is_of_talk else ()
+        yield from ((entry.position, value) for value in distinct((*values, *ledger), MAX_VALUES))

@@ -173,7 +173,7 @@ class Passages:
         for tier in chain.from_iterable(text.split(_TIER) for text in texts):
             words = tier.split(" ")
             count = next(
-                (at for at, tokens in enumerate(accumulate(map(self._cost, words))) if tokens > room), len(words)
+                (index for index, tokens in enumerate(accumulate(map(self._cost, words))) if tokens > room), len(words)
             )
             if count:
                 tiers.append(" ".join(words[:count]))
@@ -375,15 +375,15 @@ def _clauses(text: str, start: int, end: int) -> Iterator[list[_Word]]:
             yield [word._replace(tells=True) for word in _title_words(token["title"], token.start("title"))]
             words = []
             continue
-        shown, at = token[0].strip(_AROUND), token.start()
+        shown = token[0].strip(_AROUND)
         if len(shown) == len(token[0]):
-            words += _words(shown, at)
+            words += _words(shown, token.start())
             continue
         before, _, after = token[0].partition(shown) if shown else (token[0], "", "")
         if _ENDING.search(before):
             yield words
             words = []
-        words += _words(shown, at + len(before))
+        words += _words(shown, token.start() + len(before))
         if _ENDING.search(after) and not _ABBREVIATED.fullmatch(shown + after):
             yield words
             words = []
@@ -408,28 +408,28 @@ def _words(token: str, start: int) -> Iterator[_Word]:
 
 def _in_clause(text: str, clause: Sequence[_Word], factor: float) -> Iterator[_Phrase]:
     """Yield the phrases of a clause: words without small words between them, at most `_LONGEST`."""
-    end, at = 0, 0
-    while at < len(clause):
-        if not clause[at].tells:
-            at += 1
+    end, start = 0, 0
+    while start < len(clause):
+        if not clause[start].tells:
+            start += 1
             continue
-        stop = at + 1
-        while stop < min(len(clause), at + _LONGEST) and clause[stop].tells:
+        stop = start + 1
+        while stop < min(len(clause), start + _LONGEST) and clause[stop].tells:
             stop += 1
-        gap = clause[end:at]
+        gap = clause[end:start]
         is_linked = end > 0 and len(gap) <= _MOST_LINKS and all(word.key in _LINKS for word in gap)
-        first = at - 1 if not is_linked and gap and gap[-1].key in ("a", "an") else at
+        first = start - 1 if not is_linked and gap and gap[-1].key in ("a", "an") else start
         yield _Phrase(
             text,
             clause[first].start,
             clause[stop - 1].end,
             tuple(text[word.start : word.end] for word in clause[first:stop]),
-            tuple(word.key for word in clause[at:stop]),
-            tuple(_capital(text, word, clause[0]) for word in clause[at:stop]),
-            tuple(text[clause[end - 1].end : clause[at].start].split()) if is_linked else None,
+            tuple(word.key for word in clause[start:stop]),
+            tuple(_capital(text, word, clause[0]) for word in clause[start:stop]),
+            tuple(text[clause[end - 1].end : clause[start].start].split()) if is_linked else None,
             factor,
         )
-        end = at = stop
+        end = start = stop
 
 
 def _capital(text: str, word: _Word, first: _Word) -> int:

@@ -20,8 +20,7 @@ from turnlog.core.errors import CorruptError, InvalidInputError
 from turnlog.core.identity import correlation_id, correlation_of, is_correlation_id
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
-from turnlog.http.logs import HandlerError, _logger, describe_error, log_calls
-from turnlog.http.metrics import EmfSignals
+from turnlog.http.logs import EmfSignals, HandlerError, _logger, describe_error, log_calls
 from turnlog.jobs.models import JobMessage
 from turnlog.ports import JOB_KINDS, Delivery
 from turnlog.routing import ROUTES

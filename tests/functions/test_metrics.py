@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.functions.events import Context, load, read_event
 from tests.support.jobs import poller
 from tests.support.talks import turn
@@ -26,7 +23,7 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.identity import Owner
-from turnlog.http.metrics import METRICS, NAMESPACE, EmfSignals, signal_of
+from turnlog.http.logs import METRICS, NAMESPACE, EmfSignals, signal_of
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Delivery
 from turnlog.server.lambda_calls import sqs_event
@@ -203,12 +200,3 @@ def test_what_is_left_a_day_after_an_erasure_is_told(harness: Any) -> None:
 )
 def test_what_an_error_is_to_an_operator(error: Any, name: str | None) -> None:
     assert signal_of(error) == name
-
-
-def test_a_worker_that_has_nothing_to_tell_loads_no_metrics_of_ours() -> None:
-    code = "import sys, workers.compress; print('turnlog.http.metrics' in sys.modules)"
-    places = ":".join(str(ROOT / name) for name in ("functions", "shared", "layers/dependencies"))
-    ran = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": places}, capture_output=True, text=True, check=True
-    )
-    assert ran.stdout == "False\n"

@@ -30,8 +30,7 @@ from turnlog.core.errors import TurnlogError, UnavailableError
 from turnlog.core.memory import Memory
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
-from turnlog.http.logs import log_calls
-from turnlog.http.metrics import EmfSignals
+from turnlog.http.logs import EmfSignals, log_calls
 from turnlog.ports import JOB_KINDS, Delivery
 from turnlog.routing import BY_NAME, ROUTES, Route
 from turnlog.server.lambda_calls import LocalContext, sqs_event

@@ -17,7 +17,7 @@ from moto import mock_aws
 from tests.conftest import ROOT
 from tests.iam import is_met
 from tests.support.templates import WORKERS, template
-from turnlog.http.metrics import METRICS, NAMESPACE
+from turnlog.http.logs import METRICS, NAMESPACE
 from turnlog.ports import QUEUES
 from turnlog.routing import ROUTES, function_of
 from turnlog.settings import PREFIX, Settings

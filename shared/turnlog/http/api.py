@@ -16,8 +16,6 @@ from pydantic import Field
 
 from turnlog.core.errors import (
     STATUSES,
-    ConflictError,
-    CorruptError,
     NotFoundError,
     TooLargeError,
     TurnlogError,
@@ -28,7 +26,7 @@ from turnlog.core.json_values import JsonObject, encode_json, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_BODY_BYTES, MAX_UPLOAD_BYTES, fits_as_text, with_deadline
 from turnlog.core.models import Answer, Body
-from turnlog.http.logs import describe_error
+from turnlog.http.logs import describe_error, signal_of
 from turnlog.routing import (
     CORRELATION_HEADER,
     JSON,
@@ -173,11 +171,8 @@ class Api:
 
     def _count(self, error: TurnlogError) -> None:
         """Count an error that an operator must know of; most errors are the caller's own and are not counted."""
-        if isinstance(error, ConflictError | CorruptError):
-            from turnlog.http.metrics import signal_of
-
-            if name := signal_of(error):
-                self._app().signal(name)
+        if name := signal_of(error):
+            self._app().signal(name)
 
 
 def decoded_path(raw: str) -> str:

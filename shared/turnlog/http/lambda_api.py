@@ -19,7 +19,7 @@ from turnlog.core.errors import ForbiddenError, MalformedError, TooLargeError, U
 from turnlog.core.identity import Owner
 from turnlog.core.limits import MAX_EVENT_BODY_BYTES, event_bytes, fits_as_text
 from turnlog.http.api import FILE, Api, ApiAnswer, ApiRequest, Caller, decoded_path, problem
-from turnlog.http.logs import describe_error, log_calls
+from turnlog.http.logs import EmfSignals, describe_error, log_calls
 from turnlog.routing import Route
 from turnlog.settings import Settings
 
@@ -162,8 +162,6 @@ def _made_once() -> Callable[[], Application]:
     def get() -> Application:
         with lock:
             if not apps:
-                from turnlog.http.metrics import EmfSignals
-
                 apps.append(make_application(signals=EmfSignals()))
             return apps[0]
 

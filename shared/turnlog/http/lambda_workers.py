@@ -18,7 +18,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from turnlog.app import Application, make_application
 from turnlog.core.errors import CorruptError, TurnlogError, UnavailableError
 from turnlog.core.identity import correlated, correlation_of
-from turnlog.http.logs import describe_error, log_calls
+from turnlog.http.logs import EmfSignals, describe_error, log_calls
 
 DEADLINE_MS = 15_000
 """Time that must be left to begin a job, without the time that the job's model calls may take."""
@@ -37,7 +37,7 @@ def make_worker(
     holder = [app]
 
     def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-        application = holder[0] = holder[0] or _application()
+        application = holder[0] = holder[0] or make_application(signals=EmfSignals())
         deadline_ms = DEADLINE_MS + application.longest_summary_ms * max(_CALLS.get(kind, 0) for kind in kinds)
 
         def work(record: SQSRecord) -> None:
@@ -50,12 +50,6 @@ def make_worker(
         return dict(process_partial_response(event, work, processor))
 
     return handler if app is not None else log_calls(handler)
-
-
-def _application() -> Application:
-    from turnlog.http.metrics import EmfSignals
-
-    return make_application(signals=EmfSignals())
 
 
 def _run(app: Application, kinds: Collection[str], record: SQSRecord) -> None:

@@ -11,14 +11,17 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TextIO, TypeVar
 
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
+from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
+from turnlog.core.errors import ConflictError, CorruptError, TurnlogError
 from turnlog.core.identity import correlation_id
+from turnlog.ports import SignalName
 
 _FRAMES = 12
 _CAUSES = 5
@@ -101,3 +104,35 @@ def _logger() -> Logger:
     # Powertools would take the level of Lambda's own filter, which must stay at INFO: metrics are lines without a level.
     _log.setLevel(os.environ.get(_LEVEL) or "INFO")
     return logger
+
+
+NAMESPACE = "Turnlog"
+METRICS: Mapping[SignalName, str] = {
+    "compression_off": "CompressionOff",
+    "conflicts_exhausted": "ConflictsExhausted",
+    "corrupt_item": "CorruptItem",
+    "erasure_overdue": "ErasureOverdue",
+    "summary_over_budget": "SummaryOverBudget",
+    "summary_tokens": "SummaryTokens",
+}
+
+
+class EmfSignals:
+    """`Signals` as lines on stdout in CloudWatch's embedded metric format, which needs no request and no permission.
+
+    The dimension ``service`` is POWERTOOLS_SERVICE_NAME, the stack's name.
+    """
+
+    def count(self, name: SignalName, value: int = 1) -> None:
+        metrics = EphemeralMetrics(namespace=NAMESPACE)
+        metrics.add_metric(name=METRICS[name], unit=MetricUnit.Count, value=value)
+        metrics.flush_metrics()
+
+
+def signal_of(error: TurnlogError) -> SignalName | None:
+    """Return the signal for an operator: of a corrupt item, or of a write that lost every slot; None for any other error."""
+    if isinstance(error, CorruptError):
+        return "corrupt_item"
+    if isinstance(error, ConflictError) and error.error_code == ConflictError.code:
+        return "conflicts_exhausted"
+    return None

@@ -44,7 +44,7 @@ def unpacked(value: JsonValue, body: Any) -> Any:
             if not isinstance(path, list):
                 raise TypeError(f"{_AT} of a kept message is not a list")
             return reduce(getitem, path, body)
-        return {_plain(name): unpacked(item, body) for name, item in value.items()}
+        return {name.removeprefix("$"): unpacked(item, body) for name, item in value.items()}
     return [unpacked(item, body) for item in value] if isinstance(value, list) else value
 
 
@@ -58,10 +58,6 @@ def _packed(value: JsonValue, places: Mapping[str, list[str | int]]) -> JsonValu
 
 def _escaped(name: str) -> str:
     return f"${name}" if name.startswith("$") else name
-
-
-def _plain(name: str) -> str:
-    return name[1:] if name.startswith("$") else name
 
 
 def _texts(value: JsonValue, path: list[str | int]) -> Iterator[tuple[list[str | int], str]]:

@@ -174,7 +174,9 @@ class AgentCoreMemoryEngine:
         label = hashlib.sha256(part.id.encode()).hexdigest()
         stored = list(self._ranges(actor, session, label))
         new_pieces = _pieces(part.read_messages(), stored)
-        for pieces in batches(new_pieces, _chars, max_size=MAX_EVENT_CHARS, max_count=MAX_PAYLOADS):
+        for pieces in batches(
+            new_pieces, lambda piece: len(piece.text), max_size=MAX_EVENT_CHARS, max_count=MAX_PAYLOADS
+        ):
             (first, last), time_ms = (pieces[0].place, pieces[-1].place), pieces[0].message.time_ms
             self._calls.call(
                 "create_event",
@@ -351,10 +353,6 @@ def _pieces(messages: Iterable[SpokenMessage], stored: Sequence[tuple[_Place, _P
             place = message.position, start // MAX_EVENT_CHARS
             if not any(first <= place <= last for first, last in stored):
                 yield _Piece(message, text[start : start + MAX_EVENT_CHARS], place)
-
-
-def _chars(piece: _Piece) -> int:
-    return len(piece.text)
 
 
 def _place_name(place: _Place) -> str:

@@ -40,7 +40,7 @@ class Namespace:
         return unquote(short(self.name, _MAX_NAMESPACE)) == self.name
 
     def checkpoint(self, checkpoint_id: str) -> str:
-        return self.prefix + checkpoint_name(checkpoint_id)
+        return self.prefix + id_in_key(checkpoint_id)
 
     def writes(self, checkpoint_id: str, task: str) -> str:
         """Return the key of a task's writes to a checkpoint. ``task`` comes from `task_name`."""
@@ -82,7 +82,7 @@ def short(text: str, limit: int) -> str:
 
 
 @functools.lru_cache(4096)
-def checkpoint_name(checkpoint_id: str) -> str:
+def id_in_key(checkpoint_id: str) -> str:
     """Return a checkpoint's id as part of a key; names sort as the checkpoints do."""
     quoted = quote(checkpoint_id, safe=_SAFE)
     if not 0 < len(quoted) <= _MAX_CHECKPOINT:
@@ -123,9 +123,6 @@ class ThreadSessions:
         except NotFoundError:
             self._make(thread_id)
         return write(session)
-
-    def exists(self, thread_id: str) -> bool:
-        return self._log.sessions.exists(self._id_of(thread_id))
 
     def all(self) -> Iterator[str]:
         """Yield every possible thread: each session of the owner may be one."""

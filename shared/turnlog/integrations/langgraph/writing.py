@@ -5,7 +5,8 @@ A checkpoint has its new values, and references to checkpoints that hold the old
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -45,15 +46,7 @@ from turnlog.integrations.langgraph.records import (
     size_of,
     writes_of,
 )
-from turnlog.integrations.langgraph.threads import (
-    LARGE,
-    ROOT,
-    Namespace,
-    ThreadSessions,
-    checkpoint_name,
-    task_name,
-    task_of,
-)
+from turnlog.integrations.langgraph.threads import LARGE, ROOT, Namespace, ThreadSessions, id_in_key, task_name, task_of
 
 BESIDE_BYTES, PIECE_BYTES = 8 * 1024, 4 * 1024
 """A larger value is stored in documents of its own, and more elements of a list that is stored whole become a piece."""
@@ -68,7 +61,10 @@ class Parts:
 
     def fitted(self, values: Sequence[Stored]) -> list[Stored]:
         """Return the values for one document of at most `PART_BYTES`, with large values replaced by references."""
-        placed = [value if _is_small(value) else self.beside(value) for value in values]
+        placed = [
+            value if isinstance(value, Elements) or size_of(value) <= BESIDE_BYTES else self.beside(value)
+            for value in values
+        ]
         while sum(map(size_of, placed)) > PART_BYTES:
             largest = max(range(len(placed)), key=lambda index: size_of(placed[index]))
             placed[largest] = self.beside(placed[largest])
@@ -122,13 +118,15 @@ class Writer:
 
         Documents that the target has too are merged: a checkpoint stays visible, with the values that others there need.
         """
-        try:
-            pages = self._threads.documents(source).list(ROOT)
+        for page in self._pages(source):
+            self._copy_page(target, page)
+
+    def _pages(self, thread_id: str) -> Iterator[Mapping[str, bytes]]:
+        """Yield the documents of a thread by key, page by page; none of a thread that does not exist."""
+        pages = self._threads.documents(thread_id).list(ROOT)
+        with suppress(NotFoundError):
             while (page := pages.page()) is not None:
-                self._copy_page(target, {document.key: document.data for document in page})
-        except NotFoundError:
-            if self._threads.exists(source):
-                raise
+                yield {document.key: document.data for document in page}
 
     def _copy_page(self, target: str, page: Mapping[str, bytes]) -> None:
         def write(session: Session) -> None:
@@ -167,11 +165,7 @@ def merged_document(key: str, old: bytes, new: bytes) -> bytes:
     if "/w/" in key:
         return writes_of(old, item=key).merged(writes_of(new, item=key)).packed()
     checkpoint = checkpoint_of(new, item=key)
-    return checkpoint.in_place_of(checkpoint_of(old, item=key), checkpoint_name).packed()
-
-
-def _is_small(stored: Stored) -> bool:
-    return isinstance(stored, Elements) or size_of(stored) <= BESIDE_BYTES
+    return checkpoint.in_place_of(checkpoint_of(old, item=key), id_in_key).packed()
 
 
 Dump: TypeAlias = Callable[[Any], Typed]

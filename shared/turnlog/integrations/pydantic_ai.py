@@ -35,7 +35,7 @@ from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.documents import Document
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError
-from turnlog.core.json_values import JsonObject, canonical_json
+from turnlog.core.json_values import canonical_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Originals, Part
 from turnlog.integrations.sessions import KeptDocuments, session_id_of
@@ -92,12 +92,6 @@ MESSAGES = Originals[ModelMessage](
     from_parts=_from_parts,
     content_of=lambda message: message.parts,
 )
-
-
-def _said(messages: Sequence[ModelMessage]) -> list[JsonObject]:
-    return [originals.said(MESSAGES.body(message)) for message in messages]
-
-
 _INDEX = session_id_of("pydantic-ai")
 _RECORDS, _PLACES = "records/", "places/"
 _RECORD = TypeAdapter(ConversationRecord)
@@ -140,7 +134,7 @@ class TurnlogConversationStore(ConversationStore):
         known = [message for _, message in MESSAGES.stored(session)]
         # A run begins with a history in which Pydantic AI has joined requests that no response separates.
         joined = types.repair_messages(known, repair_last_response=False)
-        if _said(joined) == _said(messages[: len(joined)]):
+        if [*map(_to_parts, joined)] == [*map(_to_parts, messages[: len(joined)])]:
             messages = [*known, *messages[len(joined) :]]
         try:
             MESSAGES.extend(session, messages)

@@ -22,7 +22,7 @@ from benchmarks.replay.outcomes import (
 )
 from benchmarks.replay.replaying import Replay
 from tests.conftest import SAMPLES, Harness, sqlite_harness
-from tests.support.scripted import ScriptedSummariser
+from tests.support.scripted import ScriptedSummariser, summarise_with
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
 from turnlog.cli.transcripts import Transcript, read_transcripts
@@ -109,7 +109,7 @@ def test_appends_never_wait_for_a_summary(app: Application, service: Turnlog) ->
         held.append(is_released.wait(60))
         return "They talked about it at length."
 
-    app.compress_session._summariser = ScriptedSummariser(then=blocked)  # type: ignore[assignment]
+    summarise_with(app, ScriptedSummariser(then=blocked))
     appended, transcript = 0, talk(12)
     late = list[int]()
 
@@ -200,12 +200,12 @@ def test_a_job_that_fails_is_told(harness: Harness) -> None:
     def fails(request: Any) -> Any:
         raise InvalidInputError("this can't be summarised", code="filtered")
 
-    harness.app.compress_session._summariser = ScriptedSummariser(then=fails)
+    summarise_with(harness.app, ScriptedSummariser(then=fails))
     result = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(8))
     assert result.compression is not None
     assert (result.compression.made, result.compression.jobs["failed"], result.compression.wrong) == (0, 1, 0)
     assert {finding.code for finding in result.findings} == {"summary"} and result.row.lost == 0
-    harness.app.compress_session._summariser = ScriptedSummariser(then=UnavailableError("down"))
+    summarise_with(harness.app, ScriptedSummariser(then=UnavailableError("down")))
     result = Replay(threads=1, compress=OFTEN).replay_one(harness.log(), talk(8))
     assert result.compression is not None and result.compression.ok, "an outage costs nothing: later appends ask again"
     assert result.compression.jobs == {"postponed": 1}

@@ -42,7 +42,7 @@ class Counted:
 
 def counting(harness: Any) -> list[str]:
     counted = Counted()
-    harness.app.compress_session._signals = counted
+    harness.app.signals = counted
     return counted.names
 
 
@@ -168,7 +168,7 @@ def test_the_api_counts_what_an_operator_is_to_know_of(
 def test_what_is_left_a_day_after_an_erasure_is_told(harness: Any) -> None:
     counted = Counted()
     session = harness.log().sessions.create("s")
-    harness.app.erase_session._signals = counted
+    harness.app.signals = counted
     session.erase()
     keys = SessionKeys(Owner.of("acme", "ada"), "s")
     for wait in (0, 16 * 60):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.dead_letters import bury, letters
 from tests.support.jobs import poller, waiting
-from tests.support.scripted import ScriptedSummariser
+from tests.support.scripted import ScriptedSummariser, summarise_with
 from tests.support.talks import filled
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
@@ -75,9 +75,8 @@ def test_one_dead_letter_by_the_id_of_its_job(harness: Any) -> None:
 
 def test_failed_jobs_are_queued_again_when_their_cause_is_mended(harness: Any) -> None:
     log = harness.log()
-    harness.app.compress_session._summariser = ScriptedSummariser(
-        [SummariserConfigError("no such model")] * 2, then="All of it was about orders."
-    )
+    summariser = ScriptedSummariser([SummariserConfigError("no such model")] * 2, then="All of it was about orders.")
+    summarise_with(harness.app, summariser)
     failed = [filled(log, 5, name).compress(mode="async", keep_loops=1) for name in ("a", "b")]
     work(harness)
     assert [job.status for job in log.jobs()] == ["failed", "failed"]
@@ -118,7 +117,7 @@ def test_a_redrive_whose_answer_is_lost_is_repeated(harness: Any) -> None:
     """At every call of it, before and after: the job is done all the same, once."""
     log = harness.log()
     session = filled(log, 5)
-    harness.app.compress_session._summariser = ScriptedSummariser([SummariserConfigError("no")] * 30)
+    summarise_with(harness.app, ScriptedSummariser([SummariserConfigError("no")] * 30))
     job = session.compress(mode="async", keep_loops=1)
     work(harness)
     calls = tried = 0

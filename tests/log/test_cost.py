@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Harness, moto_harness, sqlite_harness
 from tests.support.costs import FIXTURE, OWNER, TEXT, filled
-from tests.support.scripted import ScriptedSummariser
+from tests.support.scripted import ScriptedSummariser, summarise_with
 from turnlog.client.model import Session
 from turnlog.core.positions import SEGMENT_POSITIONS
 from turnlog.summaries.budget import Spending, SummariseWithinBudget
@@ -271,13 +271,13 @@ def test_a_model_costs_a_summary_one_get_and_two_puts(moto: Harness) -> None:
     """The tenant's tokens: a small item, read, set aside and settled."""
     requests = list[dict[str, int]]()
     for is_model in (False, True):
-        extractive = moto.app.compress_session._summariser
+        extractive = moto.app.summariser
         if is_model:
             spending = Spending(moto.app.engine.items, moto.clock, SequentialIds())
             model = ScriptedSummariser(["All of it was about one order."])
             counter = moto.app.counter
-            moto.app.compress_session._summariser = SummariseWithinBudget(
-                model, extractive, spending, counter, tokens_per_day=100_000
+            summarise_with(
+                moto.app, SummariseWithinBudget(model, extractive, spending, counter, tokens_per_day=100_000)
             )
         session = moto.log(*OWNER).sessions.create(f"session-000{is_model:d}")
         for at in range(12):

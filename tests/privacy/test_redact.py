@@ -16,7 +16,7 @@ from tests.support.erase_orders import at_s, with_queue
 from tests.support.erasing import KEYS, OWNER, message_of, worked
 from tests.support.jobs import deliver
 from tests.support.redacting import CANARY, bodies_are_gone, noise, said
-from tests.support.scripted import ScriptedSummariser
+from tests.support.scripted import ScriptedSummariser, summarise_with
 from tests.support.steps import fresh
 from tests.support.talks import turn
 from turnlog.app import Application
@@ -171,7 +171,7 @@ def test_e5_a_summary_is_made_again_and_the_old_moment_has_none_of_it(harness: H
 
 @pytest.mark.parametrize("size", [60, 6_000])
 def test_e5_a_summary_that_is_stored_separately_goes_too(harness: Harness, size: int) -> None:
-    harness.app.compress_session._summariser = ScriptedSummariser([noise(size)])
+    summarise_with(harness.app, ScriptedSummariser([noise(size)]))
     session = harness.log().sessions.create("s")
     session.append(*turn(1))
     position = session.append({"role": "user", "content": CANARY}).first

@@ -16,7 +16,7 @@ from tests.properties.building import PRESETS
 from tests.properties.histories import DISORDERLY, Format, History, moves, played
 from tests.properties.pipelines import options_made, pipelines
 from tests.support.as_json import as_json
-from tests.support.scripted import ScriptedSummariser
+from tests.support.scripted import ScriptedSummariser, summarise_with
 from tests.support.terse import terse
 from turnlog import Turnlog
 from turnlog.client.model import Session
@@ -60,7 +60,7 @@ options = st.fixed_dictionaries(
 @pytest.fixture(scope="module")
 def log() -> Iterator[Turnlog]:
     with Turnlog.open("memory://") as opened:
-        opened._backend._app.compress_session._summariser = ScriptedSummariser(then=terse)  # type: ignore[attr-defined]
+        summarise_with(opened._backend._app, ScriptedSummariser(then=terse))  # type: ignore[attr-defined]
         yield opened
 
 

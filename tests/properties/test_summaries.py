@@ -17,7 +17,7 @@ from tests.properties.histories import DISORDERLY, FORMATS, SHAPES, TEXTS, Forma
 from tests.properties.pipelines import STEPS, pipelines
 from tests.properties.plain_pairing import plainly_paired
 from tests.support.prefix_laws import Blocks, Real, without_frame
-from tests.support.scripted import ScriptedSummariser
+from tests.support.scripted import ScriptedSummariser, summarise_with
 from tests.support.terse import terse
 from turnlog import Turnlog
 from turnlog.client.model import Session
@@ -46,7 +46,7 @@ short = st.lists(moves(KINDS), min_size=8, max_size=24).map(played)
 @pytest.fixture(scope="module")
 def log() -> Iterator[Turnlog]:
     with Turnlog.open("memory://") as opened:
-        opened._backend._app.compress_session._summariser = ScriptedSummariser(then=terse)  # type: ignore[attr-defined]
+        summarise_with(opened._backend._app, ScriptedSummariser(then=terse))  # type: ignore[attr-defined]
         yield opened
 
 
@@ -188,10 +188,9 @@ def test_in_every_preset_it_is_the_user_s_and_its_label_is_in_its_language(log: 
     for policy in PRESETS.values():
         for step in policy.steps:
             assert not isinstance(step, Summary) or (step.as_, step.label) == ("user", None)
-    log._backend._app.compress_session._summariser, before = (  # type: ignore[attr-defined]
-        log._backend._app.summariser,  # type: ignore[attr-defined]
-        log._backend._app.compress_session._summariser,  # type: ignore[attr-defined]
-    )
+    app = log._backend._app  # type: ignore[attr-defined]
+    before = app.summariser
+    summarise_with(app, app.extracts)
     try:
         session = log.sessions.create(recall="never")
         for number in range(6):
@@ -208,7 +207,7 @@ def test_in_every_preset_it_is_the_user_s_and_its_label_is_in_its_language(log: 
         none = session.context(policy={"steps": [{"step": "summary", "label": ""}]}).messages[0]
         assert "前文摘要" not in str(none["content"])
     finally:
-        log._backend._app.compress_session._summariser = before  # type: ignore[attr-defined]
+        summarise_with(app, before)
 
 
 @settings(laws, max_examples=examples(100))

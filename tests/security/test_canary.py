@@ -22,7 +22,7 @@ import pytest
 from tests.conftest import Harness
 from tests.http.events import event
 from tests.log.everything import blobs_of, items_of
-from tests.support.scripted import ScriptedMemory, ScriptedSummariser
+from tests.support.scripted import ScriptedMemory, ScriptedSummariser, summarise_with
 from tests.support.talks import turn
 from turnlog.app import Application
 from turnlog.client.exports import ExportFile
@@ -108,10 +108,9 @@ def watched(
             return _sent(self, body, *args, **options)
 
         monkeypatch.setattr(kind, "send", send)
-    harness.app.signals = EmfSignals()
     harness.app.__dict__["memory"] = ScriptedMemory([Memory("m1", f"Likes {CANARY}.", NOON)])
-    harness.app.compress_session._signals = EmfSignals()
-    harness.app.compress_session._summariser = ScriptedSummariser(then=f"They said {CANARY}.")
+    harness.app.signals = EmfSignals()
+    summarise_with(harness.app, ScriptedSummariser(then=f"They said {CANARY}."))
     yield watching
 
 
@@ -569,7 +568,7 @@ def test_v2_a_summariser_or_memory_engine_that_breaks_tells_nothing(
     harness: Harness, watched: Watched, error: Exception
 ) -> None:
     filled(harness, watched)
-    harness.app.compress_session._summariser = failing(error)
+    summarise_with(harness.app, failing(error))
     harness.app.__dict__["memory"] = failing(error)
     answer_to(harness, watched, Ask("compress_session", S, body={"mode": "sync", "keep_loops": 0}))
     answer_to(harness, watched, Ask("compress_session", S, body={"mode": "async", "keep_loops": 0}))

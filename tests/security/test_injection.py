@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 from tests.effort import examples, is_full
 from tests.security.texts import FENCE, FENCES, LOOKALIKES, ROLES, evil
-from tests.support.scripted import ScriptedMemory, ScriptedSummariser
+from tests.support.scripted import ScriptedMemory, ScriptedSummariser, summarise_with
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.memory import Memory
@@ -104,7 +104,7 @@ def told(log: Turnlog, text: str) -> Session:
     """A session that has the text in every place: summarised, begun with memories, with past loops and an open one."""
     app = log._backend._app  # type: ignore[attr-defined]
     app.__dict__["memory"] = ScriptedMemory((Memory("m1", text, NOON), Memory("m2", PLAIN, NOON)))
-    app.compress_session._summariser = ScriptedSummariser(then=lambda _: text)
+    summarise_with(app, ScriptedSummariser(then=lambda _: text))
     title = text[:200].encode("utf-8", "replace").decode()  # titles and authors have no halves of characters
     session = log.sessions.create(
         system="Be brief.", title=title, metadata={"m": text}, state={"s": text}, bootstrap=True

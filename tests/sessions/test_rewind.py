@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import Harness
 from tests.explorer import ScheduleRun, explore
 from tests.support.rewinds import contents, everything, said, seen
+from tests.support.scripted import summarise_with
 from tests.support.steps import HUGE, LARGE, appending, application, fresh
 from tests.support.talks import AMPLE, filled, texts, turn
 from turnlog.client.model import Session, Turnlog
@@ -140,11 +141,10 @@ def test_s6_a_rewind_below_a_summary_brings_the_earlier_one_back(harness: Harnes
 
 def test_a_summary_that_was_begun_before_a_rewind_is_not_published_after_it(harness: Harness) -> None:
     session = filled(harness.log(), 6)
-    compress = harness.app.compress_session
-    made = compress._summariser
+    made = harness.app.summariser
 
     class Rewinding:
-        is_done = False
+        name, is_done = made.name, False
 
         def summarise(self, request: Any) -> Any:
             if not self.is_done:
@@ -152,7 +152,7 @@ def test_a_summary_that_was_begun_before_a_rewind_is_not_published_after_it(harn
                 session.rewind(10)
             return made.summarise(request)
 
-    compress._summariser = Rewinding()
+    summarise_with(harness.app, Rewinding())
     session.compress(keep_loops=1)
     summary = session.summary()
     assert summary is None or summary.last <= 10

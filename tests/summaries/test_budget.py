@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from tests.support.scripted import Outcome, ScriptedSummariser
+from tests.support.scripted import Outcome, ScriptedSummariser, summarise_with
 from tests.support.talks import filled
 from turnlog.client.model import Session
 from turnlog.core.errors import (
@@ -42,7 +42,7 @@ def with_model(harness: Harness, *outcomes: Outcome, limit: int = 1_000_000) -> 
     composed = SummariseWithinBudget(
         model, ExtractiveSummariser(counter), spending(harness), counter, tokens_per_day=limit
     )
-    harness.app.compress_session._summariser = composed
+    summarise_with(harness.app, composed)
     return filled(harness.log(), 10), model
 
 

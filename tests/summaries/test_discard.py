@@ -9,7 +9,7 @@ import pytest
 
 from tests.explorer import ScheduleRun, explore
 from tests.support.jobs import deliver, poller, waiting
-from tests.support.scripted import ScriptedSummariser
+from tests.support.scripted import ScriptedSummariser, summarise_with
 from tests.support.steps import LONG, appending, fresh
 from tests.support.talks import AMPLE, filled, texts, turn
 from tests.support.with_queue import with_queue
@@ -125,7 +125,8 @@ def test_a_summary_that_was_on_its_way_is_made_of_the_history(harness: Any) -> N
             session.discard_summary()
         return "All of it was about orders."
 
-    summariser = harness.app.compress_session._summariser = ScriptedSummariser(then=meanwhile)
+    summariser = ScriptedSummariser(then=meanwhile)
+    summarise_with(harness.app, summariser)
     made = session.compress(keep_loops=1).summary
     assert [(request.previous == "", request.loops[0].number) for request in summariser.requests] == [
         (False, 6),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.jobs import poller
-from tests.support.scripted import ScriptedSummariser
+from tests.support.scripted import ScriptedSummariser, summarise_with
 from tests.support.talks import turn
 from tests.support.triggers import POLICY, script
 from turnlog.client.model import Session
@@ -74,7 +74,7 @@ def test_the_tree_has_all_rounds_in_order_in_few_texts() -> None:
 
 def test_a_summary_continues_the_one_before_and_every_eighth_is_written_anew(harness: Any) -> None:
     summariser = ScriptedSummariser(then=numbered)
-    harness.app.compress_session._summariser = summariser
+    summarise_with(harness.app, summariser)
     made = rounds_of(begun(harness.log()), 2 * FAN)
     for at, request in enumerate(summariser.requests):
         if at % FAN == FAN - 1:
@@ -139,7 +139,7 @@ def publish(harness: Any, event: SummaryEvent) -> None:
 @pytest.mark.parametrize("good", [0, 3])
 def test_s3_a_summary_of_another_history_is_rebuilt_of_the_rounds_that_are_of_this_one(harness: Any, good: int) -> None:
     summariser = ScriptedSummariser(then=numbered)
-    harness.app.compress_session._summariser = summariser
+    summarise_with(harness.app, summariser)
     session = begun(harness.log())
     rounds_of(session, good + 1)
     newest = events(harness)[-1]
@@ -198,7 +198,8 @@ def test_what_can_save_nothing_is_not_paid_for_and_all_else_is(harness: Any) -> 
     """The shortest of all texts is published exactly where the summariser is asked."""
     result = list[bool]()
     for words in range(20, 80):
-        summariser = harness.app.compress_session._summariser = ScriptedSummariser(then="x")
+        summariser = ScriptedSummariser(then="x")
+        summarise_with(harness.app, summariser)
         session = harness.log().sessions.create(f"s{words}", policy="run_loops")
         session.append(
             {"role": "user", "content": "hello " * words}, {"role": "assistant", "content": "ok"}, *turn(2, words=1)

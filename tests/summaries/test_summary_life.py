@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import Harness, moto_harness, sqlite_harness
 from tests.support.jobs import deliver, poller, waiting
-from tests.support.scripted import Outcome, ScriptedSummariser
+from tests.support.scripted import Outcome, ScriptedSummariser, summarise_with
 from tests.support.summary_events import summaries
 from tests.support.talks import filled, turn
 from tests.support.triggers import POLICY, asks, script
@@ -111,7 +111,8 @@ def test_s2_at_every_moment_it_ends_before_the_open_loop_and_the_newest(harness:
 
 
 def test_s4_down_for_hours_and_drained_without_duplicates(harness: Any) -> None:
-    summariser = harness.app.compress_session._summariser = ScriptedSummariser(then=UnavailableError("down"))
+    summariser = ScriptedSummariser(then=UnavailableError("down"))
+    summarise_with(harness.app, summariser)
     session = harness.log().sessions.create("s", policy=POLICY)
     asked, hours = len(asks(session, 5)), 2
     for number in range(6, 6 + 6 * hours):
@@ -127,7 +128,7 @@ def test_s4_down_for_hours_and_drained_without_duplicates(harness: Any) -> None:
     )
     assert not harness.app.engine.queue_of("compress").dead_letters()
     assert {job.result["status"] for job in harness.log().jobs()} == {"postponed"}
-    harness.app.compress_session._summariser = ScriptedSummariser(then="All of it was about orders.")
+    summarise_with(harness.app, ScriptedSummariser(then="All of it was about orders."))
     harness.clock.advance(seconds=LEASE_MS // 1000 + 1)
     assert asks(session, 1, first=6 + 6 * hours)
     while poller(harness).run_once():
@@ -191,7 +192,8 @@ def test_classic_without_a_summary_is_what_is_recent_and_asks_nobody(harness: An
 @pytest.mark.parametrize("error", [UnavailableError("down"), SummariserConfigError("no such model")])
 def test_classic_with_a_summariser_that_always_fails_is_what_is_recent(harness: Any, error: Outcome) -> None:
     """Through the worker: every window is valid, says what is left out, and the tries are bounded."""
-    summariser = harness.app.compress_session._summariser = ScriptedSummariser(then=error)
+    summariser = ScriptedSummariser(then=error)
+    summarise_with(harness.app, summariser)
     session = harness.log().sessions.create("s", policy="classic", recall="never")
     for number in range(1, 25):
         session.append(short(number)[0])

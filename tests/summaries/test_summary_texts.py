@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.scripted import ScriptedSummariser
+from tests.support.scripted import ScriptedSummariser, summarise_with
 from turnlog import Turnlog
 from turnlog.core.errors import UnavailableError
 from turnlog.core.memory import SpokenMessage
@@ -284,7 +284,7 @@ def test_rounds_of_extracts_keep_an_even_share_for_what_is_older() -> None:
 )
 def test_the_window_introduces_a_summary_in_its_language(text: str, label: str) -> None:
     with Turnlog.open("memory://") as log:
-        log._backend._app.compress_session._summariser = ScriptedSummariser([text])  # type: ignore[attr-defined]
+        summarise_with(log._backend._app, ScriptedSummariser([text]))  # type: ignore[attr-defined]
         session = log.sessions.create("s", recall="never")
         for _ in range(4):
             session.append(

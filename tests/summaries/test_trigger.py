@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.jobs import poller, waiting
+from tests.support.scripted import summarise_with
 from tests.support.talks import filled, turn
 from tests.support.triggers import POLICY, asks, script
 from turnlog.core.errors import SummariserConfigError, UnavailableError
@@ -89,17 +90,17 @@ def test_what_is_appended_while_the_job_runs_is_covered_by_the_next_one(harness:
     log = harness.log()
     session = log.sessions.create("s", policy=POLICY)
     assert asks(session, 5) == [5]
-    compress_session, extracts = harness.app.compress_session, harness.app.extracts
+    extracts = harness.app.extracts
 
     class AppendsMeanwhile:
         name = "appends"
 
         def summarise(self, request: SummaryRequest) -> Summarised:
-            compress_session._summariser = extracts
+            summarise_with(harness.app, extracts)
             assert asks(session, 10, first=6) == [], "one job at a time"
             return extracts.summarise(request)
 
-    compress_session._summariser = AppendsMeanwhile()
+    summarise_with(harness.app, AppendsMeanwhile())
     log.run_jobs()
     assert session.summary().last_loop == 12, "the newest two of fourteen past loops stay"
     assert [job.status for job in log.jobs()] == ["done", "done"]

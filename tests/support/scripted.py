@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
+from turnlog.app import Application
 from turnlog.core.errors import TurnlogError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import Memory, MemoryPage, Offloaded
 from turnlog.core.summaries import Summarised, SummaryRequest
+from turnlog.ports import Summariser
 
 Says: TypeAlias = "Sequence[Memory] | Exception | Callable[[Owner, str], Says]"
 """Memories to return, an error to raise, or a function from owner and question to one of them."""
+
+
+def summarise_with(app: Application, summariser: Summariser) -> None:
+    """Let a summariser write the summaries of an application from now on."""
+    app.summariser = summariser
+    vars(app).pop("compress_session", None)  # made with the new one at its next use
 
 
 class ScriptedMemory:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.scripted import Outcome, ScriptedSummariser
+from tests.support.scripted import Outcome, ScriptedSummariser, summarise_with
 from tests.support.talks import turn
 from turnlog.client.model import Session
 
@@ -26,5 +26,5 @@ def asks(session: Session, turns: int, *, first: int = 1) -> list[int]:
 
 def script(harness: Any, *outcomes: Outcome) -> ScriptedSummariser:
     summariser = ScriptedSummariser(outcomes)
-    harness.app.compress_session._summariser = summariser
+    summarise_with(harness.app, summariser)
     return summariser

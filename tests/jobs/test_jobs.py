@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.support.jobs import deliver, poller, waiting
 from tests.support.talks import filled, turn
+from turnlog.app import Application
+from turnlog.client.in_process import InProcessBackend
+from turnlog.client.model import Turnlog
 from turnlog.core.errors import MalformedError, NotFoundError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.http.lambda_workers import make_worker
+from turnlog.log.keys import OwnerKeys
 from turnlog.ports import JOB_KINDS
 from turnlog.server.lambda_calls import Poller
+from turnlog.settings import Settings
 from turnlog.summaries import rounds
+from turnlog.testing.fixed import SequentialIds
 
 
 def test_a_poller_whose_start_was_ended_by_ctrl_c_is_stopped_too(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,24 +297,38 @@ def test_v2_contents_are_not_logged(harness: Any, caplog: pytest.LogCaptureFixtu
     assert "canary" not in ours
 
 
-def test_an_engine_without_a_queue_says_so(harness: Any) -> None:
-    from dataclasses import replace
-
-    from turnlog.app import Application
-    from turnlog.client.in_process import InProcessBackend
-    from turnlog.client.model import Turnlog
-    from turnlog.core.identity import Owner
-    from turnlog.settings import Settings
-    from turnlog.testing.fixed import SequentialIds
-
+def without_queue(harness: Any) -> Application:
     engine = replace(harness.app.engine, queue=None)
-    app = Application(engine, Settings(), clock=harness.clock, ids=SequentialIds(5_000))
-    log = Turnlog(InProcessBackend(app, Owner.of("acme", "bob")))
+    return Application(engine, Settings(), clock=harness.clock, ids=SequentialIds(5_000))
+
+
+def test_an_engine_without_a_queue_says_so(harness: Any) -> None:
+    log = Turnlog(InProcessBackend(without_queue(harness), Owner.of("acme", "bob")))
     session = filled(log, 4)
     with pytest.raises(UnavailableError) as raised:
         session.compress(mode="async")
     assert raised.value.error_code == "no_queue"
     assert session.compress().status == "published"
+
+
+def test_a_job_whose_rest_has_no_queue_stays_queued_and_says_so(harness: Any) -> None:
+    job = filled(harness.log(), 4).erase()
+    (body,) = waiting(harness)
+    with pytest.raises(UnavailableError) as raised:
+        without_queue(harness).run_job(body, kinds=JOB_KINDS)
+    assert raised.value.error_code == "no_queue"
+    assert harness.log().job(job.job_id).status == "queued"
+
+
+def test_a_job_is_kept_for_thirty_days_from_its_last_change(harness: Any) -> None:
+    job = filled(harness.log(), 4).compress(mode="async")
+    key = OwnerKeys(Owner.of("acme", "ada")).jobs.record(job.job_id)
+    for status in ("queued", "done"):
+        assert harness.log().job(job.job_id).status == status
+        item = harness.app.engine.items.get_many([key])[key]
+        assert item["ttl"] == harness.clock.now_ms() // 1000 + 30 * 86_400
+        harness.clock.advance(3_600)
+        poller(harness).run_once()
 
 
 def test_each_job_of_this_machine_is_received_alone_and_has_time_enough(

@@ -148,7 +148,7 @@ def _read_only() -> ForbiddenError:
 def _new_backup(path: Path) -> Iterator[tuple[Path, Path]]:
     """Yield a temporary file beside a new backup, and the folder of its blobs. Remove both when the block fails."""
     folder = path.with_name(path.name + ".blobs")
-    for existing in (path, folder, path.with_name(path.name + "-wal"), path.with_name(path.name + "-journal")):
+    for existing in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-journal")):
         if os.path.lexists(existing):
             raise _exists(existing)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

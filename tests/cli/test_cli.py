@@ -308,7 +308,7 @@ def test_options_that_do_not_fit_each_other_are_refused_also_where_there_is_no_d
 
 def test_a_damaged_data_folder_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "turnlog.db").write_bytes(b"no database at all" * 100)
-    refused("sessions", "--data", tmp_path, code=1, says=".")
+    refused("sessions", "--data", tmp_path, code=1, says="is not a SQLite database")
 
 
 # ---------------------------------------------------------------- a service

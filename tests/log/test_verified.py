@@ -10,7 +10,7 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.core.errors import CorruptError, NewerSchemaError
-from turnlog.log.commit import VerifiedItems, checked_chain, read_commit
+from turnlog.log.commit import VerifiedItems, checked_chain, event_at, read_commit, read_part
 from turnlog.log.keys import COMMITS_TO, SessionKeys, commit_sort_key
 from turnlog.ports import Item, Query
 
@@ -51,6 +51,23 @@ def test_an_item_that_was_changed_since_is_found_out(items: list[Item], name: st
     with pytest.raises((CorruptError, NewerSchemaError)):
         known.read({**item, name: changed[name]})
     assert known.read(item).header.first == 21
+
+
+def test_of_a_commit_that_is_read_in_part_only_the_lines_at_the_positions_are_parsed() -> None:
+    with Turnlog.open("memory://") as log:
+        session = log.sessions.create()
+        session.append(*({"role": "user", "content": f"{number} \ud800 ü"} for number in range(25)))
+        backend: Any = log._backend
+        keys = SessionKeys(backend._owner, session.id)
+        item = next(iter(backend._app.engine.items.query(Query(keys.partition, commit_sort_key(2), COMMITS_TO)).items))
+    complete, part = read_commit(item), read_part(item, {5, 26, 99})
+    assert (part.header, part.home) == (complete.header, complete.home)
+    assert [position for position in range(2, 27) if part.line(position)] == [5, 26]
+    assert [event_at(part, position, {}) for position in (5, 26)] == [
+        event_at(complete, position, {}) for position in (5, 26)
+    ]
+    with pytest.raises(CorruptError):
+        read_part({**item, "b": bytes(item["b"])[:-1] + b"\0"}, {5})
 
 
 def test_a_hash_that_does_not_follow_is_found_out_though_both_were_read_before(items: list[Item]) -> None:

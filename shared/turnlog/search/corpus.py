@@ -43,7 +43,6 @@ PART_MESSAGES = 4_096
 """Number of messages after which a new part of an index begins."""
 PARALLEL = 8
 """Number of indexes or sessions that are read at the same time."""
-_NOT_VISIBLE = -1
 _position = attrgetter("position")
 
 
@@ -202,8 +201,8 @@ class SessionReader:
         by_position = {entry.position: kept[entry.position] for entry in entries if entry.position in kept}
         missing = [entry for entry in entries if entry.position not in by_position]
         begins = sorted({entry.commit for entry in missing})
-        read = self._log.commits.at(keys, begins, consistent=False) if begins else []
-        commits = dict(zip(begins, read, strict=True))
+        positions = {entry.position for entry in missing}
+        commits = dict(zip(begins, self._log.commits.parts_at(keys, begins, positions) if begins else [], strict=True))
         events = [cast("MessageEvent", event_at(commits[entry.commit], entry.position, {})) for entry in missing]
         bodies = self._log.commits.fetch(keys, [event for event in events if event.body is None and not event.facts])
         for entry, event in zip(missing, events, strict=True):
@@ -320,29 +319,29 @@ class SessionCorpus:
     def __init__(self, parts: Sequence[Index], stretches: Sequence[Stretch]) -> None:
         self.entries = list[IndexedMessage]()
         self._lengths, self._asked = list[int](), dict[str, Counter[int]]()
-        self._parts = list[tuple[Index, Sequence[int]]]()
+        self._parts = list[tuple[Index, list[tuple[int, int, int]]]]()
+        """The parts, each with the rows of it that are visible: from one, up to another, and how far these are moved."""
         for part in parts:
-            if part.entries:
-                self._add(part, stretches)
+            self._add(part, stretches)
         self.documents = TermDocuments(self._lengths, self._rows_of)
 
     def _add(self, part: Index, stretches: Sequence[Stretch]) -> None:
-        """Add the visible messages of a part; its rows map to rows of the corpus, or `_NOT_VISIBLE`."""
-        entries = part.entries[:]  # another search may add some meanwhile
-        rows = [_NOT_VISIBLE] * len(entries)
+        """Add the visible messages of a part."""
+        shown, size = list[tuple[int, int, int]](), len(part.entries)  # another search may add some meanwhile
         for first, last in stretches:
-            begin = bisect_left(entries, first, key=_position)
-            end = bisect_left(entries, last + 1, begin, key=_position)
-            rows[begin:end] = range(len(self.entries), len(self.entries) + end - begin)
-            self.entries += entries[begin:end]
-            self._lengths += part.lengths[begin:end]
-        self._parts.append((part, rows))
+            begin = bisect_left(part.entries, first, hi=size, key=_position)
+            end = bisect_left(part.entries, last + 1, begin, size, key=_position)
+            if begin < end:
+                shown.append((begin, end, len(self.entries) - begin))
+                self.entries += part.entries[begin:end]
+                self._lengths += part.lengths[begin:end]
+        if shown:
+            self._parts.append((part, shown))
 
     @cached_property
     def _calling(self) -> list[IndexedMessage]:
         """The messages with calls or results."""
-        rows = (rows[row] for part, rows in self._parts for row in part.calling if row < len(rows))
-        return [self.entries[row] for row in rows if row >= 0]
+        return [self.entries[row] for part, shown in self._parts for row in _visible(part.calling, shown)]
 
     @cached_property
     def _pairing(self) -> Pairing:
@@ -362,24 +361,17 @@ class SessionCorpus:
         return not {RECALL_TOOL, SEARCH_TOOL}.isdisjoint(self._names.values())
 
     def _rows_of(self, term: str) -> Mapping[int, int]:
-        if (known := self._asked.get(term)) is not None:
-            return known
-        having = list[int]()
-        for part, rows in self._parts:
-            if matches := part.rows_of(term):
-                # A part that another search has extended meanwhile has rows which are not of this corpus.
-                having += map(rows.__getitem__, matches[: bisect_left(matches, len(rows))])
-        counts = self._asked[term] = Counter(having)
-        del counts[_NOT_VISIBLE]
-        return counts
+        if term not in self._asked:
+            visible = (_visible(part.rows_of(term), shown) for part, shown in self._parts)
+            self._asked[term] = Counter(chain.from_iterable(visible))
+        return self._asked[term]
 
     def word_counts(self) -> Counter[str]:
         """Return the number of occurrences of each term in the visible messages."""
         counts = Counter[str]()
-        for part, rows in self._parts:
-            size = len(rows)
-            for term, term_rows in part.terms.items():
-                counts[term] += sum(row < size and rows[row] >= 0 for row in term_rows)
+        for part, shown in self._parts:
+            for term, rows in part.terms.items():
+                counts[term] += len(_visible(rows, shown))
         return +counts
 
     def refs(self, row: int, tool: str | None = None) -> list[Ref]:
@@ -407,3 +399,11 @@ class SessionCorpus:
         if query.role not in (None, entry.facts.role) or query.loop not in (None, entry.loop):
             return False
         return query.tool is None or bool(self.refs(row, query.tool))
+
+
+def _visible(rows: Sequence[int], shown: Sequence[tuple[int, int, int]]) -> list[int]:
+    """Return those of a part's rows that are visible, as rows of the corpus. ``shown`` are the part's ranges of visible rows."""
+    visible = list[int]()
+    for begin, end, distance in shown if rows else ():
+        visible += [row + distance for row in rows[bisect_left(rows, begin) : bisect_left(rows, end)]]
+    return visible

@@ -21,7 +21,7 @@ import pytest
 
 from tests.effort import is_full
 from turnlog import Turnlog
-from turnlog.core.errors import CorruptError, UnavailableError
+from turnlog.core.errors import CorruptError, InvalidInputError, UnavailableError
 from turnlog.engines import sqlite
 from turnlog.engines.files import make_folder
 from turnlog.engines.sqlite import APPLICATION_ID, FORMAT, SqliteDatabase
@@ -305,6 +305,14 @@ def test_a_process_that_changes_its_folder_keeps_its_file(tmp_path: Path, monkey
     assert list((tmp_path / "elsewhere").iterdir()) == []
     with Turnlog.open(tmp_path / "agent.db") as log:
         assert [message.body for message in log.sessions.get("s").messages()] == [LARGE]
+
+
+def test_a_path_may_be_bytes_but_not_blank(tmp_path: Path) -> None:
+    path: Any = os.fsencode(tmp_path / "agent.db")
+    Turnlog.open(path).close()
+    assert (tmp_path / "agent.db").is_file()
+    with pytest.raises(InvalidInputError, match="neither a path nor a URL"):
+        Turnlog.open("  ")
 
 
 def test_a_folder_that_was_deleted_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,10 +77,10 @@ def location_url(location: str | os.PathLike[str]) -> str:
     A path with a suffix is a database file (``agent.db``), one without is a folder that holds ``turnlog.db``; what exists at
     the path decides first. Raises `InvalidInputError` for a text that is neither a path nor a URL.
     """
-    text = os.fspath(location)
+    text = os.fsdecode(location)
     if "://" in text:
         return text
-    if not text or "\0" in text or text.startswith(":") or _SCHEME.match(text):
+    if not text.strip() or "\0" in text or text.startswith(":") or _SCHEME.match(text):
         raise _invalid(
             f"{text[:200]!r} is neither a path nor a URL: give agent.db, sqlite:///agent.db, memory:// or https://HOST"
         )

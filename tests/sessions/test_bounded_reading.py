@@ -292,6 +292,23 @@ def test_a_loop_that_is_too_long_to_be_read_says_so(session: Session, monkeypatc
     assert [call.call_id for call in loop.tool_calls] == [f"c{n}" for n in range(60, 100)]
 
 
+def test_a_loop_of_which_only_an_agents_messages_are_read_has_them(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "MAX_WINDOW_MESSAGES", 3)
+    monkeypatch.setattr(messages, "_PAGE_COMMITS", 1)
+    monkeypatch.setattr(messages, "MAX_EVENTS", 1)
+    session.append({"role": "user", "content": "go"}, call_of(0))
+    ref = f"{session.info().head}.0"
+    for number in range(9):
+        session.append({"role": "user", "content": f"n{number}"}, parent={"ref": ref, "agent_id": "sub"})
+    (loop,) = session.loops()
+    assert (loop.loop, loop.partial, loop.user_message, loop.tool_calls) == (1, True, None, [])
+    (nested,) = loop.nested
+    assert (loop.first, loop.last) == (nested.first, nested.last)
+    assert (nested.parent, nested.status, nested.last) == (ref, "open", session.info().head)
+
+
 @pytest.mark.parametrize("at", [3, 4, 5])
 def test_what_is_pinned_before_a_fork_is_in_every_window_of_it(session: Session, at: int) -> None:
     """The fork shares a part of the commit that holds the pinned message."""

@@ -153,13 +153,16 @@ class ReadLoops(LogUseCase):
         for number in sorted(by_loop, reverse=True):
             is_open = number == newest and not is_over
             own = [message for message in by_loop[number] if message.event.envelope.parent is None]
+            span = own or by_loop[number]  # all that was read of it may be of agents within its calls
             fields = _loop_fields(own, pairing)
             ended_status: LoopStatus = "closed" if fields["reply"] is not None else "interrupted"
             loop = LoopAnswer(
                 loop=number,
                 status="open" if is_open else ended_status,
-                started_at=rfc3339(own[0].time_ms),
-                ended_at=None if is_open else rfc3339(own[-1].time_ms),
+                started_at=rfc3339(span[0].time_ms),
+                ended_at=None if is_open else rfc3339(span[-1].time_ms),
+                first=span[0].event.position,
+                last=span[-1].event.position,
                 partial=is_partial,
                 nested=_nested_loops(by_loop[number], pairing, is_open=is_open),
                 **fields,
@@ -303,8 +306,6 @@ def _loop_fields(messages: Sequence[_LoopMessage], pairing: Pairing) -> dict[str
     last_reply = replies[-1] if replies else None
     by_position = {message.event.position: message for message in complete}
     return {
-        "first": messages[0].event.position,
-        "last": messages[-1].event.position,
         "user_message": "\n".join(message.facts.head for message in users) if users else None,
         "reply": last_reply.facts.head if last_reply is not None and last_reply.facts.is_reply else None,
         "tool_calls": [call for message in complete for call in _calls(message, pairing, by_position)],
@@ -327,7 +328,8 @@ def _nested_loops(messages: Sequence[_LoopMessage], pairing: Pairing, *, is_open
         fields = _loop_fields(own, pair((message.event.position, message.facts) for message in own))
         without_reply: LoopStatus = "open" if is_open and parse_ref(parent) not in pairing.result_of else "interrupted"
         status = "closed" if fields["reply"] is not None else without_reply
-        nested.append(NestedLoop(parent=parent, agent_id=agent_id, status=status, **fields))
+        first, last = own[0].event.position, own[-1].event.position
+        nested.append(NestedLoop(parent=parent, agent_id=agent_id, status=status, first=first, last=last, **fields))
     return nested
 
 

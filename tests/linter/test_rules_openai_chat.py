@@ -195,6 +195,11 @@ FAULTS: list[tuple[str, str, object]] = [
     ("tool_calls_wrong_role", "/messages/0/tool_calls", [user(tool_calls=[call("a")])]),
     ("tool_calls_not_list", "/messages/0/tool_calls", [{**DONE, "tool_calls": call("a")}]),
     ("tool_calls_empty", "/messages/0/tool_calls", [{**DONE, "tool_calls": []}]),
+    (
+        "too_many_calls",
+        "/messages/0/tool_calls",
+        [calls(*map(str, range(129))), *[result(str(number)) for number in range(129)]],
+    ),
     ("call_not_object", "/messages/0/tool_calls/0", [{**DONE, "tool_calls": ["a"]}]),
     ("call_not_object", "/messages/0/tool_calls/0", [{**DONE, "tool_calls": [None]}, result("a")]),
     ("call_type", "/messages/0/tool_calls/0/type", [calls({**call("a"), "type": "tool"}), result("a")]),

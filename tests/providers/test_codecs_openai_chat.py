@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from turnlog import build_window, count_tokens
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from turnlog.linter.rules import lint
@@ -342,3 +343,30 @@ def test_an_illegal_name_becomes_a_legal_one_and_names_stay_apart() -> None:
 @pytest.mark.parametrize(("call_id", "is_legal"), [("", False), ("a", True), ("x" * 40, True), ("x" * 41, False)])
 def test_legal_ids(call_id: str, is_legal: bool) -> None:
     assert CODEC.legal_id(call_id) is is_legal
+
+
+# ---------------------------------------------------------------- more calls than a message takes
+
+
+@pytest.mark.parametrize("format", ["openai_chat", "anthropic"])
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_more_calls_than_a_message_takes_are_sent_in_several_each_with_its_results(
+    format: Any, is_reversed: bool
+) -> None:
+    """OpenAI refuses a message of more than 128 calls, though its models make them."""
+    ids = [f"call_{number}" for number in range(300)]
+    answered = ids[::-1] if is_reversed else ids
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    if format == "anthropic":
+        uses = [{"type": "tool_use", "id": call_id, "name": "f", "input": {}} for call_id in ids]
+        results = [{"type": "tool_result", "tool_use_id": call_id, "content": "done"} for call_id in answered]
+        messages += [{"role": "assistant", "content": uses}, {"role": "user", "content": results}]
+    else:
+        messages.append({"role": "assistant", "content": "working", "tool_calls": [call(call_id) for call_id in ids]})
+        messages += [{"role": "tool", "tool_call_id": call_id, "content": "done"} for call_id in answered]
+    window = build_window(messages, format="openai_chat")
+    assert lint(window.messages, format="openai_chat") == []
+    assert [len(message["tool_calls"]) for message in window.messages if "tool_calls" in message] == [128, 128, 44]
+    assert [message["tool_call_id"] for message in window.messages if message["role"] == "tool"].count("call_299") == 1
+    assert sum(message["role"] == "tool" for message in window.messages) == 300
+    assert count_tokens(window.messages, format="openai_chat") <= window.tokens

@@ -30,6 +30,7 @@ from turnlog.linter.rules import (
     kind_of,
 )
 
+MAX_CALLS = 128
 MAX_ID = 40
 MAX_IMAGES = 1_500
 MAX_NAME = 64
@@ -93,6 +94,12 @@ RULES: Mapping[str, Rule] = {
     # Calls.
     "tool_calls_wrong_role": Rule(_BAD, "Only an assistant message may have tool_calls.", _REFERENCE),
     "tool_calls_not_list": Rule(_BAD, "Make tool_calls a list of calls, or leave it out.", _REFERENCE),
+    "too_many_calls": Rule(
+        f"{_BAD} (array_above_max_length): Invalid 'messages[…].tool_calls': array too long. Expected an array with maximum "
+        f"length {MAX_CALLS}, but got an array with length … instead.",
+        "Send the calls in several messages, each with its results.",
+        f"{_GITHUB}openai/openai-dotnet/issues/317",
+    ),
     "tool_calls_empty": Rule(
         f"{_BAD}: Invalid 'messages[…].tool_calls': empty array. Expected an array with minimum length 1, but got an "
         "empty array instead.",
@@ -297,6 +304,8 @@ def _check_assistant(findings: Findings, pointer: str, message: dict[str, object
     elif not calls:
         findings.add("tool_calls_empty", pointer, "tool_calls is an empty list")
     else:
+        if len(calls) > MAX_CALLS:
+            findings.add("too_many_calls", pointer, f"the message has {len(calls)} calls")
         for index, call in enumerate(calls):
             _check_call(findings, f"{pointer}/{index}", call)
 

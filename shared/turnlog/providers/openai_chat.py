@@ -33,6 +33,7 @@ from turnlog.providers.blocks import (
     text_with_placeholders,
 )
 from turnlog.providers.shapes import fitted
+from turnlog.providers.token_rules import MAX_CALLS
 
 FORMAT = "openai_chat"
 _AUTHOR_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
@@ -111,35 +112,62 @@ class OpenAIChatCodec(Codec):
         if repaired.get("name") is not None and not _AUTHOR_NAME.fullmatch(message.name):
             del repaired["name"]
         legal = fitted(repaired, FORMAT)
-        return [] if legal is None else [legal]
+        return [] if legal is None else _in_messages(legal)
 
     def rendered(self, turn: Turn) -> list[JsonObject]:
-        return [legal for body in _rendered_message(turn) if (legal := fitted(body, FORMAT)) is not None]
+        bodies = [legal for body in _rendered_message(turn) if (legal := fitted(body, FORMAT)) is not None]
+        return [message for body in bodies for message in _in_messages(body)]
+
+
+def _in_messages(body: JsonObject) -> list[JsonObject]:
+    """Return a message, as several when it has more calls than the provider takes in one."""
+    calls = body.get("tool_calls")
+    if not isinstance(calls, list) or len(calls) <= MAX_CALLS:
+        return [body]
+    first, *others = [calls[start : start + MAX_CALLS] for start in range(0, len(calls), MAX_CALLS)]
+    return [
+        {**body, "tool_calls": first},
+        *({"role": "assistant", "content": None, "tool_calls": some} for some in others),
+    ]
 
 
 class _Layout:
-    """Builds the messages of a request turn by turn, with the media of results behind the last of them."""
+    """Builds the messages of a request turn by turn, with the media of results behind the last of them.
+
+    Several messages with calls in one turn wait for the last result: each stands before its own results.
+    """
 
     def __init__(self, messages: list[JsonObject]) -> None:
         self.messages, self.ends = messages, list[End]()
         self._media = list[JsonValue]()
+        self._calling, self._results = list[JsonObject](), list[JsonObject]()
         self._open_turns = 0
 
     def add_turn(self, bodies: Sequence[JsonObject]) -> None:
+        calling = [body for body in bodies if body.get("tool_calls")]
         for body in bodies:
-            if body["role"] != "tool":
+            if body["role"] == "tool":
+                texts, media = _texts_and_media(body)
+                (self._results if self._calling else self.messages).append(texts)
+                self._media += media
+            elif len(calling) < 2:
                 self.end_results()
                 self.messages.append(body)
-                continue
-            texts, media = _texts_and_media(body)
-            self.messages.append(texts)
-            self._media += media
+        if len(calling) > 1:
+            self.end_results()
+            self._calling = calling
         self._open_turns += 1
-        if not self._media:
+        if not self._media and not self._calling:
             self.end_results()
 
     def end_results(self) -> None:
-        """Send the media of the results so far. The turns since the first of these results end behind them."""
+        """Send what waits, the media of results last. The turns since the first of these results end behind them."""
+        for body in self._calling:
+            calls = body["tool_calls"]
+            assert isinstance(calls, list)  # noqa: S101 - made by `_in_messages`
+            ids = {call["id"] for call in calls if isinstance(call, dict)}
+            self.messages += [body, *(result for result in self._results if result["tool_call_id"] in ids)]
+        self._calling, self._results = [], []
         if self._media:
             self.messages.append({"role": "user", "content": self._media})
             self._media = []

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 MESSAGE_OVERHEAD = 4
 """Tokens of a message besides its parts: its role and its delimiters."""
+MAX_CALLS = 128
+"""Calls in a message of OpenAI Chat (openai/openai-dotnet#317). A message with more is sent as several."""
 WINDOW_OVERHEAD = 3
 """Tokens of a window besides its messages: the start of the answer (openai/openai-cookbook, How to count tokens)."""
 
@@ -61,7 +63,7 @@ def count_message(message: Message, counter: TokenCounter) -> int:
     ``counter`` counts text, thinking, names, arguments and results. Media are counted by rule (`count_media`), blocks that only
     one format has as their compact JSON.
     """
-    texts, tokens = [message.name], MESSAGE_OVERHEAD
+    texts, tokens = [message.name], MESSAGE_OVERHEAD * (1 + max(0, len(message.tool_calls) - 1) // MAX_CALLS)
     for call in message.tool_calls:
         texts += [call.name, call.arguments]
     for result in message.tool_results:

@@ -141,11 +141,9 @@ class MemoryBlobStore(BlobStore):
                 self._blobs.pop(name, None)
 
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
-        with self._lock:
-            gone = [name for name in self._blobs if name.startswith(prefix) and name not in keep]
-            for name in gone:
-                del self._blobs[name]
-        return len(gone)
+        erased = [name for name in self.names(prefix) if name not in keep]
+        self.delete_many(erased)
+        return len(erased)
 
 
 def make_folder(folder: Path) -> None:

@@ -154,7 +154,8 @@ def apply_breakpoints(rendered: Rendered, places: Sequence[BlockPlace], format: 
         elif place.part == 1 and system is not None:
             system[place.block : place.block + 1] = _marked(system[place.block], kind)
         else:
-            content = _content(messages[place.message], kind)
+            blocks = _blocks(messages[place.message])
+            content = [kind.text_block(block) if isinstance(block, str) else block for block in blocks]
             block = content[place.block]
             assert isinstance(block, dict)  # noqa: S101 - only an object takes a breakpoint
             content[place.block : place.block + 1] = _marked(block, kind)
@@ -238,8 +239,3 @@ def _marked(block: JsonObject, kind: _Kind) -> list[JsonObject]:
 def _blocks(message: JsonObject) -> list[JsonValue]:
     content = message.get("content")
     return content if isinstance(content, list) else [content]
-
-
-def _content(message: JsonObject, kind: _Kind) -> list[JsonValue]:
-    """Return the content as blocks, because a text needs a block for a breakpoint."""
-    return [kind.text_block(block) if isinstance(block, str) else block for block in _blocks(message)]

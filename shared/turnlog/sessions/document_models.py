@@ -38,14 +38,10 @@ def base64_chars(size: int) -> int:
     return -(-size // 3) * 4
 
 
-def _to_base64(data: bytes) -> str:
-    return base64.b64encode(data).decode("ascii")
-
-
 Base64: TypeAlias = Annotated[
     bytes,
     BeforeValidator(_from_base64),
-    PlainSerializer(_to_base64, return_type=str),
+    PlainSerializer(lambda data: base64.b64encode(data).decode("ascii"), return_type=str),
     WithJsonSchema({"type": "string"}),
 ]
 """Bytes of a document: base64 in JSON, and bytes where no JSON is made, as in process."""

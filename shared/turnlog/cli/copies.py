@@ -186,14 +186,12 @@ def import_(
     new messages. An export of a session that was imported before and has grown is refused.
     """
     candidates = find(files, shape=shape, documents=not no_documents)
-    with _target(connection, dry_run=dry_run) as log, _progress("importing", quiet=json) as on_bytes:
+    # A missing data folder is created, but a dry run uses memory in its place.
+    uses_memory = dry_run and not has_data(connection)
+    target = Turnlog.open("memory://") if uses_memory else open_or_make_client(connection)
+    with target as log, _progress("importing", quiet=json) as on_bytes:
         report = run(log, candidates, dry_run=dry_run, on_bytes=on_bytes)
     print_output(Output(report.as_json(), _shown(report), exit_code=0 if report.ok else 1), json=json)
-
-
-def _target(connection: Connection, *, dry_run: bool) -> Turnlog:
-    """Open the target of an import. A missing data folder is created, but a dry run uses memory in its place."""
-    return Turnlog.open("memory://") if dry_run and not has_data(connection) else open_or_make_client(connection)
 
 
 @contextmanager

@@ -122,7 +122,8 @@ class Column(NamedTuple):
 
 def listing(columns: Sequence[Column], items: Iterable[object], width: int) -> Table:
     """Return a table of one line an item, within ``width`` unless its ids are longer. Only texts are cut."""
-    rows = [[_cell(column.value(item)) for column in columns] for item in items]
+    values = [[column.value(item) for column in columns] for item in items]
+    rows = [[value if isinstance(value, str | Text) else format_number(value) for value in row] for row in values]
     cells = [[column.heading, *(str(row[index]) for row in rows)] for index, column in enumerate(columns)]
     widest = [max(map(cell_len, column)) for column in cells]
     least = [min(size, _MIN_TEXT) if column.is_text else size for column, size in zip(columns, widest, strict=True)]
@@ -142,10 +143,6 @@ def listing(columns: Sequence[Column], items: Iterable[object], width: int) -> T
         grid.add_row(*(row[index] for index in sorted(shown)))
     grid.width = width - left  # of what is shown, also where it is more than the screen has
     return grid
-
-
-def _cell(value: str | Text | int | None) -> str | Text:
-    return value if isinstance(value, str | Text) else format_number(value)
 
 
 @dataclass(frozen=True, slots=True)

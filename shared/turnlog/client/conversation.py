@@ -19,7 +19,6 @@ from turnlog.client import (
 )
 from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import InvalidInputError, NotFoundError
-from turnlog.core.json_values import JsonObject
 from turnlog.core.models import FormatName
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import Build, WindowAnswer
@@ -86,6 +85,8 @@ class ConversationCalls(SessionResource):
             messages, format = tuple(converted.reply.messages), format or converted.format
             meta = meta if meta is not None or not any(converted.metas) else converted.metas
             usage = usage if usage is not None else cast("Mapping[str, int] | None", converted.reply.usage)
+        if isinstance(window, WindowAnswer):
+            window = {"position": window.head, "tokens": window.tokens, "epoch": window.manifest.epoch.id}
         fields = {
             "messages": list(messages),
             "meta": meta,
@@ -93,7 +94,7 @@ class ConversationCalls(SessionResource):
             "if_head": if_head,
             "run": run,
             "run_id": run_id,
-            "window": _sent(window) if isinstance(window, WindowAnswer) else window,
+            "window": window,
             "usage": usage,
             "lease": lease,
             "loop": loop,
@@ -458,8 +459,3 @@ def _check_nested(parent: str, agent_id: str, approve: Approval) -> None:
     if approve:
         message = "a run within a call in the same session can't wait for a decision; use session.child()"
         raise InvalidInputError(message, code="cannot_wait")
-
-
-def _sent(window: WindowAnswer) -> JsonObject:
-    """Return what an append says of the window that the model was sent."""
-    return {"position": window.head, "tokens": window.tokens, "epoch": window.manifest.epoch.id}

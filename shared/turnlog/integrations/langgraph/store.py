@@ -138,7 +138,8 @@ class TurnlogStore(BaseStore):
     def _scores(self, query: str, items: Sequence[Stored]) -> list[float | None]:
         if self._embedder is None:
             words = set(_words(query))
-            return [len(words & set(_words(_text(stored)))) / max(1, len(words)) for stored in items]
+            texts = (json.dumps([stored["key"], stored["value"]], ensure_ascii=False) for stored in items)
+            return [len(words & set(_words(text))) / max(1, len(words)) for text in texts]
         vector = self._embedder.embed_query(query)
         return [max((_cosine(vector, own) for own in stored.get("vectors", ())), default=None) for stored in items]
 
@@ -224,10 +225,6 @@ def _in_memory(items: Iterable[tuple[str, Stored]]) -> InMemoryStore:
     store = InMemoryStore()
     store.batch([PutOp(*_name(stored), stored["value"]) for _, stored in items])
     return store
-
-
-def _text(stored: Stored) -> str:
-    return json.dumps([stored["key"], stored["value"]], ensure_ascii=False)
 
 
 def _words(text: str) -> list[str]:

@@ -38,9 +38,10 @@ from turnlog.search.session import ListSearch
 from turnlog.windows.assembly import Memory
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import build
-from turnlog.windows.plan import MessageList, Source, WindowRequest
+from turnlog.windows.plan import MessageList, Source
 from turnlog.windows.policy import PRESETS, Policy, policy_of
 from turnlog.windows.recalled import MAX_HITS, Question, RecallSearch
+from turnlog.windows.request import WindowRequest
 
 LIMITS = {2_000: 0.85, 4_000: 0.92, 8_000: 0.95}
 """The least share of the evidence in windows of the preset `recall`, by budget."""

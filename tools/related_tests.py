@@ -247,7 +247,7 @@ RELATED = {
         "windows/test_windows_prices benchmarks/test_bench_windows properties/test_summaries windows/test_windows "
         "windows/test_windows_policies windows/test_classic windows/test_prefix properties/test_window_laws"
     ),
-    "windows/recall": "search/test_recall_tools sessions/test_law_9 properties/test_recall_tools",
+    "windows/request": "windows/test_windows search/test_recall_tools sessions/test_law_9 properties/test_recall_tools",
     "windows/recalled": "sessions/test_recalled sessions/test_warm_sessions properties/test_epochs properties/test_window_laws",
     "windows/registry": "windows/test_windows_policies windows/test_own_steps",
     "windows/render": (

@@ -16,9 +16,10 @@ from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.session import ListSearch
 from turnlog.windows.assembly import Memory
 from turnlog.windows.budgets import Budget
-from turnlog.windows.build import build, system_cost
-from turnlog.windows.plan import MessageList, WindowRequest
+from turnlog.windows.build import build
+from turnlog.windows.plan import MessageList
 from turnlog.windows.policy import PRESETS, Policy, policy_of
+from turnlog.windows.request import WindowRequest, system_cost
 
 AMPLE = 10_000_000
 """The budget where none is asked for: more than any conversation takes."""

@@ -10,7 +10,7 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.core.errors import CorruptError, NewerSchemaError
-from turnlog.log.commit import VerifiedItems, checked_chain, event_at, read_commit, read_part
+from turnlog.log.commit import VerifiedItems, checked_chain, event_at, read_commit
 from turnlog.log.keys import COMMITS_TO, SessionKeys, commit_sort_key
 from turnlog.ports import Item, Query
 
@@ -60,14 +60,14 @@ def test_of_a_commit_that_is_read_in_part_only_the_lines_at_the_positions_are_pa
         backend: Any = log._backend
         keys = SessionKeys(backend._owner, session.id)
         item = next(iter(backend._app.engine.items.query(Query(keys.partition, commit_sort_key(2), COMMITS_TO)).items))
-    complete, part = read_commit(item), read_part(item, {5, 26, 99})
+    complete, part = read_commit(item), read_commit(item, {5, 26, 99})
     assert (part.header, part.home) == (complete.header, complete.home)
     assert [position for position in range(2, 27) if part.line(position)] == [5, 26]
     assert [event_at(part, position, {}) for position in (5, 26)] == [
         event_at(complete, position, {}) for position in (5, 26)
     ]
     with pytest.raises(CorruptError):
-        read_part({**item, "b": bytes(item["b"])[:-1] + b"\0"}, {5})
+        read_commit({**item, "b": bytes(item["b"])[:-1] + b"\0"}, {5})
 
 
 def test_a_hash_that_does_not_follow_is_found_out_though_both_were_read_before(items: list[Item]) -> None:

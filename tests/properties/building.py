@@ -19,10 +19,10 @@ from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_head, count_mes
 from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.session import ListSearch
 from turnlog.windows.budgets import Budget
-from turnlog.windows.build import Window, build, system_cost
-from turnlog.windows.plan import MessageList, Source, WindowRequest
+from turnlog.windows.build import Window, build
+from turnlog.windows.plan import MessageList, Source
 from turnlog.windows.policy import policy_of
-from turnlog.windows.recall import with_recall
+from turnlog.windows.request import WindowRequest, system_cost, with_recall
 
 AMPLE = 10_000_000
 PRESETS = ("default", "run_loops", "classic", "turns", "tokens", "buffer", "full", "recall")

@@ -19,10 +19,16 @@ from turnlog.providers.blocks import shape_of
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import count_tools
 from turnlog.windows.budgets import Budget
-from turnlog.windows.build import system_cost
-from turnlog.windows.plan import WindowRequest
 from turnlog.windows.policy import policy_of
-from turnlog.windows.recall import RECALL_LINE, RECALL_LINE_TOKENS, RECALL_TOOLS_TOKENS, recall_tools, with_recall
+from turnlog.windows.request import (
+    RECALL_LINE,
+    RECALL_LINE_TOKENS,
+    RECALL_TOOLS_TOKENS,
+    WindowRequest,
+    recall_tools,
+    system_cost,
+    with_recall,
+)
 
 COUNTER = TiktokenCounter()
 FORMATS = ("openai_chat", "turnlog", "openai_responses", "anthropic", "bedrock_converse")

@@ -10,7 +10,7 @@ import pytest
 from tests.support.talks import AMPLE, turn
 from turnlog.client.model import Session
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.windows.recall import RECALL_LINE, recall_tools
+from turnlog.windows.request import RECALL_LINE, recall_tools
 
 FORMATS = ("openai_chat", "openai_responses", "anthropic", "bedrock_converse")
 OWN = {"type": "function", "function": {"name": "get_order", "parameters": {"type": "object"}}}

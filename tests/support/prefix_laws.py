@@ -20,7 +20,8 @@ from turnlog.core.window_parts import BreakReason
 from turnlog.providers.alternation import CONTINUE
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message, count_tools
-from turnlog.windows.build import Window, system_cost
+from turnlog.windows.build import Window
+from turnlog.windows.request import system_cost
 
 REASONS = frozenset(get_args(BreakReason))
 

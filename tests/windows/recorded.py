@@ -33,10 +33,10 @@ from turnlog.core.json_values import encode_json
 from turnlog.providers.token_rules import count_tools
 from turnlog.windows.breaks import EpochStart
 from turnlog.windows.budgets import Budget
-from turnlog.windows.build import Window, build, system_cost
-from turnlog.windows.plan import Source, WindowRequest
+from turnlog.windows.build import Window, build
+from turnlog.windows.plan import Source
 from turnlog.windows.policy import policy_of
-from turnlog.windows.recall import with_recall
+from turnlog.windows.request import WindowRequest, system_cost, with_recall
 from turnlog.windows.text import summary_body
 
 RECORD = Path(__file__).parent / "recorded.json"

@@ -43,7 +43,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import RandomIds
 from turnlog.integrations.sessions import stored_ids, unchanged_id
-from turnlog.windows.recall import recall_tools
+from turnlog.windows.request import recall_tools
 
 _RECALLED = "recalled"
 _BEFORE = 50

@@ -214,22 +214,12 @@ def clipped(commit: Commit, stretches: Sequence[Stretch]) -> Commit:
     return replace(commit, until=end) if header.last > end else commit
 
 
-def read_commit(item: Item) -> Commit:
-    """Return the commit in an item after checking its checksum.
+def read_commit(item: Item, only: Collection[int] | None = None) -> Commit:
+    """Return the commit in an item after checking its checksum. With ``only``, lines at other positions are empty.
 
     Raises a `CorruptError` that names the item, or `NotFoundError` when the commit was erased.
     """
-    return _commit(item, _read_verified(item))
-
-
-def read_part(item: Item, positions: Collection[int]) -> Commit:
-    """Return the commit in an item with the lines at these positions; the others are empty, because to parse them takes long.
-
-    Raises the errors of `read_commit`.
-    """
-    verified = _read_verified(item)
-    lines = enumerate(verified.content.split(b"\n"), verified.header.first)
-    return _commit(item, verified, [line if position in positions else b"{}" for position, line in lines])
+    return _commit(item, _read_verified(item), only)
 
 
 def header_in(item: Item) -> Header:
@@ -243,9 +233,11 @@ def _read_verified(item: Item) -> Verified:
     return VERIFIED.read(item)
 
 
-def _commit(item: Item, verified: Verified, lines: Sequence[bytes] | None = None) -> Commit:
-    """Return the commit in an item. ``lines`` stand in for its own, with which some may be left empty."""
-    header, content = verified.header, verified.content if lines is None else b"\n".join(lines)
+def _commit(item: Item, verified: Verified, only: Collection[int] | None = None) -> Commit:
+    header, content = verified.header, verified.content
+    if only is not None:
+        lines = enumerate(content.split(b"\n"), header.first)
+        content = b"\n".join(line if position in only else b"{}" for position, line in lines)
     with decoding(item_name(item)):
         parsed = tuple(upcast(line, header.version) if line else line for line in parse_lines(content))
     until = item.get("fu")

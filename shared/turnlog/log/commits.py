@@ -28,7 +28,6 @@ from turnlog.log.commit import (
     events_of,
     header_in,
     read_commit,
-    read_part,
     with_body,
 )
 from turnlog.log.commit_items import CommitItems, PageSize, first_position, page_limit
@@ -258,23 +257,16 @@ class CommitLog:
         item = get_item(self._items, keys.commit(1))
         return read_commit(item) if item is not None and not is_slot_tombstone(item) else None
 
-    def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[Commit]:
-        """Return the commits that begin at these positions, in one request. Raises `CorruptError` for a missing one."""
-        return list(map(read_commit, self._items_at(keys, positions)))
+    def at(self, keys: SessionKeys, begins: Sequence[int], *, only: Collection[int] | None = None) -> list[Commit]:
+        """Return the commits that begin at these positions, in one request. Raises `CorruptError` for a missing one.
 
-    def parts_at(self, keys: SessionKeys, begins: Sequence[int], positions: Collection[int]) -> list[Commit]:
-        """Return the commits that begin at ``begins``, of which only the lines at ``positions`` are parsed, in one request.
-
-        For commits that are not new: the read costs half. Raises `CorruptError` for a missing one.
+        With ``only``, for commits that are not new: the lines at these positions alone are parsed, and the read costs half.
         """
-        return [read_part(item, positions) for item in self._items_at(keys, begins, consistent=False)]
-
-    def _items_at(self, keys: SessionKeys, positions: Sequence[int], *, consistent: bool = True) -> list[Item]:
-        items = self.stored.slots(keys, positions, consistent=consistent)
-        for position in positions:
+        items = self.stored.slots(keys, begins, consistent=only is None)
+        for position in begins:
             if position not in items:
                 raise CorruptError("a commit that the log names is missing", item=commit_sort_key(position))
-        return [items[position] for position in positions]
+        return [read_commit(items[position], only) for position in begins]
 
     def containing(self, keys: SessionKeys, position: int) -> Commit | None:
         """Return the commit that holds the event at this position, or None. Takes one request."""

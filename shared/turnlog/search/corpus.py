@@ -201,8 +201,8 @@ class SessionReader:
         by_position = {entry.position: kept[entry.position] for entry in entries if entry.position in kept}
         missing = [entry for entry in entries if entry.position not in by_position]
         begins = sorted({entry.commit for entry in missing})
-        positions = {entry.position for entry in missing}
-        commits = dict(zip(begins, self._log.commits.parts_at(keys, begins, positions) if begins else [], strict=True))
+        read = self._log.commits.at(keys, begins, only={entry.position for entry in missing}) if begins else []
+        commits = dict(zip(begins, read, strict=True))
         events = [cast("MessageEvent", event_at(commits[entry.commit], entry.position, {})) for entry in missing]
         bodies = self._log.commits.fetch(keys, [event for event in events if event.body is None and not event.facts])
         for entry, event in zip(missing, events, strict=True):

@@ -51,9 +51,10 @@ from turnlog.sessions.session_history import (
     read_up_to,
 )
 from turnlog.sessions.session_log import SessionLog
-from turnlog.windows.build import RENDERER_VERSION, Window, build, system_cost, upper_bound_of_json
-from turnlog.windows.plan import MessageList, Source, WindowRequest, entry_of
+from turnlog.windows.build import RENDERER_VERSION, Window, build
+from turnlog.windows.plan import MessageList, Source, entry_of
 from turnlog.windows.recalled import RecallHit, RecallSearch
+from turnlog.windows.request import WindowRequest, system_cost, upper_bound_of_json
 
 FindInList: TypeAlias = Callable[[Sequence[Source], RecallSearch], Sequence[Sequence[RecallHit]]]
 """Searches a list of messages."""

@@ -20,10 +20,8 @@ from turnlog.providers.token_rules import Calibration
 from turnlog.sessions.context_models import BudgetAnswer, WindowOptions
 from turnlog.windows.breaks import NEVER_BROKEN, EpochStart
 from turnlog.windows.budgets import Budget, budget_for, context_of, too_small
-from turnlog.windows.build import upper_bound_of_json
-from turnlog.windows.plan import WindowRequest
 from turnlog.windows.policy import policy_of, stored_policy
-from turnlog.windows.recall import with_recall
+from turnlog.windows.request import WindowRequest, upper_bound_of_json, with_recall
 
 
 def effective(budget: BudgetAnswer) -> Budget:

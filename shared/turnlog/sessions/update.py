@@ -22,8 +22,8 @@ from turnlog.providers.token_rules import count_tools
 from turnlog.sessions.models import Session, UpdateSession
 from turnlog.sessions.read import session_answer
 from turnlog.sessions.session_log import SessionLog
-from turnlog.windows.build import system_cost
 from turnlog.windows.policy import policy_of
+from turnlog.windows.request import system_cost
 
 MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 MAX_SETTINGS_VALUES = 250_000

@@ -5,19 +5,15 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from turnlog.core.calls import Ref
 from turnlog.core.json_values import (
     JsonObject,
-    canonical_json,
     encode_json,
     sendable_json,
-    sendable_json_text,
     sendable_text,
 )
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers import BEFORE_ALL, End, Rendered
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.cache_breakpoints import (
@@ -32,15 +28,15 @@ from turnlog.providers.cache_breakpoints import (
     pointers,
     without_excess,
 )
-from turnlog.providers.registry import codec_of
-from turnlog.providers.token_rules import MESSAGE_OVERHEAD, WINDOW_OVERHEAD
+from turnlog.providers.token_rules import WINDOW_OVERHEAD
 from turnlog.windows.assembly import Memory
 from turnlog.windows.breaks import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.media import limits_of
-from turnlog.windows.plan import History, WindowPlan, WindowRequest, settled
+from turnlog.windows.plan import History, WindowPlan, settled
 from turnlog.windows.prefix import Made, Prefix, prefix_of, turns_before
 from turnlog.windows.prices import has_evicted
+from turnlog.windows.request import WindowRequest, with_tools_of
 from turnlog.windows.view import WindowDraft
 
 RENDERER_VERSION = 25
@@ -234,22 +230,3 @@ def _epoch_id(request: WindowRequest, since: int, elsewhere: str) -> str:
     parts += [] if request.query is None else [request.query]
     parts += [elsewhere] if elsewhere else []
     return hashlib.sha256(encode_json(parts)).hexdigest()[:16]
-
-
-def system_cost(text_tokens: int) -> int:
-    """Return the tokens of a system text with its message; ``text_tokens`` are those of the text alone."""
-    return text_tokens + MESSAGE_OVERHEAD
-
-
-def upper_bound_of_json(value: object) -> int:
-    """Return the most tokens that a JSON value takes, without counting."""
-    return upper_bound_tokens(canonical_json(value).decode("ascii"))
-
-
-def with_tools_of(request: WindowRequest) -> WindowRequest:
-    """Return the request with its tools in the provider's shape; converted tools are charged with a bound."""
-    tools = codec_of(request.format).tools(request.tools)
-    if tools == list(request.tools):
-        return request
-    bound = upper_bound_tokens(sendable_json_text(tools)) if tools else 0
-    return replace(request, tools=tools, tools_tokens=bound, tools_least=None)

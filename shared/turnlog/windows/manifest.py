@@ -12,7 +12,6 @@ from turnlog.providers.blocks import kind_of, placeholder_text
 from turnlog.providers.registry import CODECS
 from turnlog.windows.budgets import Budget
 from turnlog.windows.digests import Tally
-from turnlog.windows.plan import WindowRequest
 from turnlog.windows.prefix import Made
 from turnlog.windows.prices import (
     LINE_TOKENS,
@@ -23,6 +22,7 @@ from turnlog.windows.prices import (
     is_evicted,
     says_nothing,
 )
+from turnlog.windows.request import WindowRequest
 from turnlog.windows.stubs import answers_in
 from turnlog.windows.view import Entry, Loop, RecalledPart, Unit, WindowDraft, unit_out
 

@@ -10,24 +10,19 @@ from typing import Protocol
 from turnlog.core.calls import outline_of, pair
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import MessageEvent, SummaryEvent
-from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message
-from turnlog.core.window_parts import OthersCalls
-from turnlog.providers.blocks import nested_tools, string_of, tool_name
 from turnlog.providers.registry import CODECS
-from turnlog.providers.token_rules import WINDOW_OVERHEAD
-from turnlog.windows.assembly import Memory, OfferedTools, assemble, with_system_as_loop
+from turnlog.windows.assembly import Memory, assemble, with_system_as_loop
 from turnlog.windows.breaks import EpochStart, breaks_of_results
-from turnlog.windows.budgets import Budget, too_small
+from turnlog.windows.budgets import too_small
 from turnlog.windows.epochs import Fitted, fit, is_lowered
 from turnlog.windows.ledger import bounded, ledger_of_message
-from turnlog.windows.policy import Policy
-from turnlog.windows.prices import LINE_TOKENS, extra_tokens, frame_tokens, redacted_tokens
-from turnlog.windows.recalled import Recaller, RecallMessages, recalled_in
+from turnlog.windows.prices import LINE_TOKENS, extra_tokens, redacted_tokens
+from turnlog.windows.recalled import RecallMessages, recalled_in
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
-from turnlog.windows.steps import DigestWhenFull, Summary
+from turnlog.windows.request import WindowRequest
 from turnlog.windows.view import (
     NOT_READ,
     OF_ITEMS,
@@ -117,48 +112,6 @@ class MessageList:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class WindowRequest:
-    """A request for a window. The caller counts the tokens of system text and tools, or gives upper bounds.
-
-    ``system_least`` and ``tools_least`` are lower bounds of these tokens, where the caller knows them; a count is both bounds.
-    ``summary`` is the current summary where the policy uses it. The messages it covers are then not among the sources, except
-    those it keeps. ``others_calls``: how calls of tools that are not among ``tools`` are sent. ``recaller`` searches the log for
-    the step recall, which does nothing without it; ``query`` is what it searches for in place of the user's message.
-    ``context`` is the size of the model's context, None for an unknown model.
-    ``plain`` is the same request without the recall tools. It is sent while nothing is left out; the tools' room stays free.
-    """
-
-    policy: Policy
-    budget: Budget
-    format: str
-    system: str | None = None
-    system_tokens: int = 0
-    system_least: int | None = None
-    tools: Sequence[JsonObject] = ()
-    tools_tokens: int = 0
-    tools_least: int | None = None
-    include_current_loop: bool = True
-    answer_open_calls: bool = False
-    apply_breakpoints: bool = False
-    summary: SummaryEvent | None = None
-    recaller: Recaller | None = None
-    query: str | None = None
-    others_calls: OthersCalls = "calls"
-    context: int | None = None
-    plain: WindowRequest | None = None
-
-    @property
-    def offered(self) -> OfferedTools:
-        """The tools whose calls may be sent as calls."""
-        built_in = tuple(kind for tool in self.tools if not tool_name(tool) and (kind := string_of(tool.get("type"))))
-        # With a tool search, outputs of earlier calls offer tools, too.
-        if self.others_calls == "calls" or "tool_search" in built_in:
-            return OfferedTools()
-        names = frozenset(tool_name(inner) for tool in self.tools for inner in (tool, *nested_tools(tool)))
-        return OfferedTools(names, built_in, self.format)
-
-
-@lazy_dataclass(frozen=True, slots=True)
 class WindowPlan:
     """The messages known so far, and the view of everything that could be sent of them; once settled, of all that is sent.
 
@@ -214,10 +167,7 @@ class WindowPlan:
         return not results or not any(position in results for position, _ in pair(sendable).orphans)
 
     def certain(self) -> list[MessageEvent]:
-        """Return messages without a body that every window sends.
-
-        These are before the first loop, in the current loop, or pinned.
-        """
+        """Return messages without a body that every window sends: before the first loop, in the current one, or pinned."""
         view = self._stepped(self.view)
         units = [*view.preamble, *(unit for loop in view.loops[-1:] for unit in loop.units)]
         units += [unit for loop in view.past for unit in loop.units if unit.pinned]
@@ -253,14 +203,14 @@ class WindowPlan:
         return replace(view.with_past(past), summary=None, unread=view.unread + summary.messages - len(shown))
 
     def _stepped(self, view: WindowDraft) -> WindowDraft:
-        fixed = fixed_tokens(self.request) + view.preamble_tokens
+        fixed = self.request.fixed_tokens + view.preamble_tokens
         for step in self.request.policy.steps:
             view = applied(step, view, Room(self.request.budget.tokens, fixed))
         return view
 
     def _fitted(self, view: WindowDraft, recall: RecallMessages | None) -> Fitted:
         request = self.request
-        fixed = fixed_tokens(request)
+        fixed = request.fixed_tokens
         stepped = self._stepped(view)
         room = request.budget.tokens - fixed
         reserve = recall.reserve(stepped, room) if recall is not None else 0
@@ -419,7 +369,6 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
     """Return the plan of a request, with all the bodies that its view sends.
 
     ``memory`` is of the same log and format; it keeps what is made.
-
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
     memory.begin((request.budget.tokens, request.policy))
@@ -479,7 +428,7 @@ def _planned(
 
 def _outgrown(history: History, request: WindowRequest) -> int | None:
     """Return the position with which the log became larger than the room for messages (see `WindowPlan`)."""
-    room, before = request.budget.tokens - fixed_tokens(request), history.total
+    room, before = request.budget.tokens - request.fixed_tokens, history.total
     if before <= room:
         return None
     for source in reversed(history.sources):
@@ -489,36 +438,36 @@ def _outgrown(history: History, request: WindowRequest) -> int | None:
     return 0
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class _Entries:
     """The entries of the messages that have been read, each made once."""
 
-    def __init__(self, history: History, entries: dict[int, Entry], request: WindowRequest) -> None:
-        self._history = history
-        self._entries = entries
-        self._request = request
+    history: History
+    entries: dict[int, Entry]
+    request: WindowRequest
 
     def make(self) -> None:
         """Read older commits while all would be sent; make entries of their messages, with bodies where a card says too little."""
-        while _fits_whole(self._history, self._request) and self._history.read_on():
+        while _fits_whole(self.history, self.request) and self.history.read_on():
             pass
-        sources = (*self._history.kept, *self._history.sources)
-        new = [source for source in sources if source.event.position not in self._entries]
+        sources = (*self.history.kept, *self.history.sources)
+        new = [source for source in sources if source.event.position not in self.entries]
         self._add(new)
         self.bring([source.event for source in new if source.event.body is None and self._needs_body(source.event)])
 
     def bring(self, events: list[MessageEvent]) -> None:
         """Fetch the bodies of messages."""
-        fetched = self._history.fetch(events) if events else {}
-        entries = [self._entries[event.position] for event in events]
+        fetched = self.history.fetch(events) if events else {}
+        entries = [self.entries[event.position] for event in events]
         self._add([Source(fetched[entry.position], entry.loop, entry.time_ms) for entry in entries])
 
     def _add(self, sources: Sequence[Source]) -> None:
         for entry in map(entry_of, sources):
-            stored, sent = entry.event.format, self._request.format
+            stored, sent = entry.event.format, self.request.format
             extra = extra_tokens(entry.facts, entry.message, stored_format=stored, sent=sent)
             if entry.event.redacted and entry.message is not None:
                 extra += redacted_tokens(entry.message) - entry.event.tokens
-            self._entries[entry.position] = replace(entry, extra=extra) if extra else entry
+            self.entries[entry.position] = replace(entry, extra=extra) if extra else entry
 
     def _needs_body(self, event: MessageEvent) -> bool:
         """Return whether a card is not enough: there is none, or it does not say what a window must know.
@@ -528,14 +477,13 @@ class _Entries:
         facts = event.facts
         if facts is None or (facts.calls and facts.results):
             return True
-        return facts.compacts is None and event.format == self._request.format == "anthropic"
+        return facts.compacts is None and event.format == self.request.format == "anthropic"
 
 
 def _fits_whole(history: History, request: WindowRequest) -> bool:
     """Return whether all that has been read would be sent, so that older messages matter and no plan is needed to know it."""
-    keeps_all = all(isinstance(step, DigestWhenFull | Summary) for step in request.policy.steps)
     tokens = sum(source.event.tokens for source in history.sources)
-    return keeps_all and bool(history.unread) and tokens < request.budget.tokens / 2
+    return request.policy.keeps_all and bool(history.unread) and tokens < request.budget.tokens / 2
 
 
 def _limit_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator[EpochStart]:
@@ -548,11 +496,6 @@ def _limit_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterato
     sent = (loop for loop in fitted.view.loops if loop.number >= fitted.view.oldest)
     since = history.limit_since if plan.is_final and all(map(is_whole, sent)) else None
     yield EpochStart(fitted.view.last if since is None else since, "not_read", "base")
-
-
-def fixed_tokens(request: WindowRequest) -> int:
-    """Return the tokens of a window besides its messages."""
-    return WINDOW_OVERHEAD + request.system_tokens + request.tools_tokens + frame_tokens(request.format)
 
 
 def entry_of(source: Source) -> Entry:

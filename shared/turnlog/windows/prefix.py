@@ -25,9 +25,10 @@ from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.breaks import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window, newest_unprompted, sent_before
 from turnlog.windows.media import limits_of, within_media_limits
-from turnlog.windows.plan import WindowPlan, WindowRequest
+from turnlog.windows.plan import WindowPlan
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import Share, shares, unsigned
+from turnlog.windows.request import WindowRequest
 from turnlog.windows.view import OF_ITEMS, Entry, Loop, is_item
 
 _LEAVES_OUT = frozenset({"crossing", "large_result", "summary", "compaction", "media", "not_read"})

@@ -28,7 +28,7 @@ from turnlog.providers.blocks import tool_input
 from turnlog.providers.registry import codec_of, recognise
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import StoredMessage
-from turnlog.windows.build import system_cost
+from turnlog.windows.request import system_cost
 
 GRAPH_METADATA = "graph"
 """The metadata key that holds the fields of a message object that its body does not have."""

@@ -23,7 +23,7 @@ from turnlog.core.json_values import canonical_json
 from turnlog.integrations.sessions import stored_ids, unchanged_id
 from turnlog.integrations.strands.repository import FORMAT, body_of, decode_message, meta_of
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.windows.recall import recall_tools
+from turnlog.windows.request import recall_tools
 
 if TYPE_CHECKING:
     from strands import Agent

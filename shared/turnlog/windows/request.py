@@ -1,8 +1,8 @@
-"""The tools with which a model gets back what a window left out, and the system line that explains them.
+"""The request for a window: how much of what it may send, and the tokens of its system text and tools.
 
-All texts are constants. Tools and system text come first in every provider's cache, so they come once: with a session's first
-window, or with the first that leaves something out. Their token counts are constants too;
-``tests/properties/test_recall_tools.py`` checks them.
+With the recall tools a model gets back what a window left out; a line of system text explains them. All their texts are constants.
+Tools and system text come first in every provider's cache, so the recall tools come once: with a session's first window, or with
+the first that leaves something out. Their token counts are constants too; ``tests/properties/test_recall_tools.py`` checks them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,89 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
-from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.events import SummaryEvent
+from turnlog.core.json_values import JsonObject, canonical_json, encode_json, sendable_json_text
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
-from turnlog.providers.blocks import tool_name
+from turnlog.core.window_parts import OthersCalls
+from turnlog.providers.blocks import nested_tools, string_of, tool_name
 from turnlog.providers.registry import codec_of
-from turnlog.windows.build import system_cost, upper_bound_of_json, with_tools_of
-from turnlog.windows.plan import WindowRequest
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD, WINDOW_OVERHEAD
+from turnlog.windows.assembly import OfferedTools
+from turnlog.windows.budgets import Budget
+from turnlog.windows.policy import Policy
+from turnlog.windows.prices import frame_tokens
+from turnlog.windows.recalled import Recaller
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class WindowRequest:
+    """A request for a window. The caller counts the tokens of system text and tools, or gives upper bounds.
+
+    ``system_least`` and ``tools_least`` are lower bounds of these tokens, where the caller knows them; a count is both bounds.
+    ``summary`` is the current summary where the policy uses it. The messages it covers are then not among the sources, except
+    those it keeps. ``others_calls``: how calls of tools that are not among ``tools`` are sent. ``recaller`` searches the log for
+    the step recall, which does nothing without it; ``query`` is what it searches for in place of the user's message.
+    ``context`` is the size of the model's context, None for an unknown model.
+    ``plain`` is the same request without the recall tools. It is sent while nothing is left out; the tools' room stays free.
+    """
+
+    policy: Policy
+    budget: Budget
+    format: str
+    system: str | None = None
+    system_tokens: int = 0
+    system_least: int | None = None
+    tools: Sequence[JsonObject] = ()
+    tools_tokens: int = 0
+    tools_least: int | None = None
+    include_current_loop: bool = True
+    answer_open_calls: bool = False
+    apply_breakpoints: bool = False
+    summary: SummaryEvent | None = None
+    recaller: Recaller | None = None
+    query: str | None = None
+    others_calls: OthersCalls = "calls"
+    context: int | None = None
+    plain: WindowRequest | None = None
+
+    @property
+    def fixed_tokens(self) -> int:
+        """The tokens of a window besides its messages."""
+        return WINDOW_OVERHEAD + self.system_tokens + self.tools_tokens + frame_tokens(self.format)
+
+    @property
+    def offered(self) -> OfferedTools:
+        """The tools whose calls may be sent as calls."""
+        built_in = tuple(kind for tool in self.tools if not tool_name(tool) and (kind := string_of(tool.get("type"))))
+        # With a tool search, outputs of earlier calls offer tools, too.
+        if self.others_calls == "calls" or "tool_search" in built_in:
+            return OfferedTools()
+        names = frozenset(tool_name(inner) for tool in self.tools for inner in (tool, *nested_tools(tool)))
+        return OfferedTools(names, built_in, self.format)
+
+
+def system_cost(text_tokens: int) -> int:
+    """Return the tokens of a system text with its message; ``text_tokens`` are those of the text alone."""
+    return text_tokens + MESSAGE_OVERHEAD
+
+
+def upper_bound_of_json(value: object) -> int:
+    """Return the most tokens that a JSON value takes, without counting."""
+    return upper_bound_tokens(canonical_json(value).decode("ascii"))
+
+
+def with_tools_of(request: WindowRequest) -> WindowRequest:
+    """Return the request with its tools in the provider's shape; converted tools are charged with a bound."""
+    tools = codec_of(request.format).tools(request.tools)
+    if tools == list(request.tools):
+        return request
+    bound = upper_bound_tokens(sendable_json_text(tools)) if tools else 0
+    return replace(request, tools=tools, tools_tokens=bound, tools_least=None)
+
+
+# ------------------------------------------------------------ the recall tools
 
 RECALL_LINE = (
     "Earlier parts of this conversation may be shortened or left out here; nothing is lost. "

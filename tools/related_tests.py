@@ -295,7 +295,7 @@ RELATED = {
     "client/*": "client/test_* sessions/test_append sessions/test_listing sessions/test_end jobs/test_jobs",
     "engines/*": "engines/test_* functions/test_service_models",
     "http/*": "http/test_* functions/test_* security/test_identity security/test_matrix server/test_pages",
-    "importers/*": "importers/test_* cli/test_cli_import security/test_parsers",
+    "importers/*": "importers/test_* snapshots/test_export cli/test_cli_import security/test_parsers",
     "integrations/langchain": "integrations/test_langchain integrations/test_adapters",
     "integrations/langgraph/*": "integrations/test_langgraph* integrations/test_killed",
     "integrations/mcp": "integrations/test_mcp*",

@@ -198,9 +198,9 @@ def test_documents_of_a_stranger_s_file_are_left_out(harness: Harness, tmp_path:
     assert list(other.sessions.get("s").documents.list()) == []
     assert list(other.sessions.get("s").messages()) == list(session.messages())
     (tmp_path / "s.zip").write_bytes(data)
-    for is_mine, count in ((False, 0), (True, 2)):
-        third = harness.log(user=f"third{count}")
-        assert import_files(third, [tmp_path], documents=is_mine).written == 1
+    for source, is_mine, count in ((tmp_path, False, 0), (tmp_path / "s.zip", False, 0), (tmp_path, True, 2)):
+        third = harness.log(user=f"{source.name}-{count}")
+        assert import_files(third, [source], documents=is_mine).written == 1
         assert len(list(third.sessions.get("s").documents.list())) == count
 
 

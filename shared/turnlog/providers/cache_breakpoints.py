@@ -155,7 +155,7 @@ def apply_breakpoints(rendered: Rendered, places: Sequence[BlockPlace], format: 
             system[place.block : place.block + 1] = _marked(system[place.block], kind)
         else:
             blocks = _blocks(messages[place.message])
-            content = [kind.text_block(block) if isinstance(block, str) else block for block in blocks]
+            content: list[JsonValue] = [kind.text_block(block) if isinstance(block, str) else block for block in blocks]
             block = content[place.block]
             assert isinstance(block, dict)  # noqa: S101 - only an object takes a breakpoint
             content[place.block : place.block + 1] = _marked(block, kind)

@@ -124,11 +124,9 @@ def _in_messages(body: JsonObject) -> list[JsonObject]:
     calls = body.get("tool_calls")
     if not isinstance(calls, list) or len(calls) <= MAX_CALLS:
         return [body]
-    first, *others = [calls[start : start + MAX_CALLS] for start in range(0, len(calls), MAX_CALLS)]
-    return [
-        {**body, "tool_calls": first},
-        *({"role": "assistant", "content": None, "tool_calls": some} for some in others),
-    ]
+    further: JsonObject = {"role": "assistant", "content": None}
+    parts = [calls[start : start + MAX_CALLS] for start in range(0, len(calls), MAX_CALLS)]
+    return [{**(further if index else body), "tool_calls": part} for index, part in enumerate(parts)]
 
 
 class _Layout:

@@ -22,10 +22,13 @@ def items() -> list[Item]:
         session = log.sessions.create(system="Be brief.")
         for number in range(40):
             session.append({"role": ("user", "assistant")[number % 2], "content": f"{number} " + "word " * number * 20})
-        backend: Any = log._backend
-        keys = SessionKeys(backend._owner, session.id)
-        query = Query(keys.partition, commit_sort_key(1), COMMITS_TO)
-        return [dict(item) for item in backend._app.engine.items.query(query).items]
+        return commits_of(log, session.id)
+
+
+def commits_of(log: Turnlog, session_id: str) -> list[Item]:
+    backend: Any = log._backend
+    query = Query(SessionKeys(backend._owner, session_id).partition, commit_sort_key(1), COMMITS_TO)
+    return [dict(item) for item in backend._app.engine.items.query(query).items]
 
 
 def test_what_was_read_before_is_the_same_object(items: list[Item]) -> None:
@@ -57,9 +60,7 @@ def test_of_a_commit_that_is_read_in_part_only_the_lines_at_the_positions_are_pa
     with Turnlog.open("memory://") as log:
         session = log.sessions.create()
         session.append(*({"role": "user", "content": f"{number} \ud800 ü"} for number in range(25)))
-        backend: Any = log._backend
-        keys = SessionKeys(backend._owner, session.id)
-        item = next(iter(backend._app.engine.items.query(Query(keys.partition, commit_sort_key(2), COMMITS_TO)).items))
+        _, item = commits_of(log, session.id)
     complete, part = read_commit(item), read_commit(item, {5, 26, 99})
     assert (part.header, part.home) == (complete.header, complete.home)
     assert [position for position in range(2, 27) if part.line(position)] == [5, 26]

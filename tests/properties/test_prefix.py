@@ -123,6 +123,19 @@ def test_a_large_result_that_no_longer_fits_beside_notes_of_the_same_values_is_a
     assert_prefix(stored([*alike, *_looked_up(2, '{"path": "/srv/app/log"}', log)]), Asked("run_loops", budget=budget))
 
 
+def test_a_pinned_result_that_brings_its_call_back_changes_what_the_omission_notice_counts() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    history = [
+        *(Given({"role": "user", "content": f"question {number}"}) for number in range(23)),
+        Given({"role": "assistant", "content": None, "tool_calls": [call]}),
+        Given({"role": "user", "content": "And what else?"}),
+        Given({"role": "assistant", "content": "Nothing."}),
+        Given({"role": "tool", "tool_call_id": "c", "content": "It was found."}, pin=True),
+    ]
+    result = assert_prefix(stored(history), Asked("messages(0)")).prefix
+    assert (result.reason, result.broke_at) == ("late_result", "base")
+
+
 REAL_ASKED = tuple(
     Asked(policy, budget, format, answer_open_calls, "You are an agent.", TOOLS)
     for policy, (budget, format, answer_open_calls) in zip(

@@ -59,12 +59,15 @@ def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator
     """Yield since when results of the view have replaced what an answer's window had for their calls.
 
     That was a neutral text, or an earlier result of the call, or nothing: a call whose result is awaited is not sent. A loop that
-    is out has none: it left with a later break, or its results came when it was out.
+    is out has none: it left with a later break, or its results came when it was out. A pinned result shows its call again, which
+    was counted in the omission notice before.
     """
     shown = (unit for loop in view.loops for unit in loop.units if loop.level != "out" or unit.pinned)
     units = [*view.preamble, *shown]
     if not any(unit.answers for unit in units):
         return
+    out = [unit for loop in view.past if loop.level == "out" for unit in loop.units]
+    counted = {unit.position for unit in out if unit.pinned and not unit.entry.event.envelope.pin}
     roles = dict(turns_of(view))
     turns = list(roles)
     said = [position for position, role in roles.items() if role == "assistant"]
@@ -75,12 +78,13 @@ def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator
         if not unit.answers:
             continue
         last, is_user_s = unit.said[-1].position, unit.entry.facts.role != "assistant"
+        place: BrokeAt = "base" if unit.position in counted else unit.position
         settled_at = _next(turns, last)
         for position in {answer.entry.position for answer in unit.answers if answer.entry is not None}:
             is_replacing = answer_open_calls or is_user_s or (_next(superseded, last) or position) < position
             sent_at = last if is_replacing else settled_at
             if sent_at is not None and (_next(said, sent_at) or position + 1) <= position:
-                yield EpochStart(position, "late_result", unit.position)
+                yield EpochStart(position, "late_result", place)
         shown_at = settled_at if settled_at is not None and not _is_complete(unit, settled_at) else _completed_at(unit)
         if answer_open_calls or shown_at is None:
             continue
@@ -88,7 +92,7 @@ def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator
         answered_at = said[answers - 1] if answers else 0
         # The newest answer that was given while the call waited: its window had neither the call nor its place.
         if answered_at > last and (is_user_s or (following is not None and following.position < answered_at)):
-            yield EpochStart(shown_at, "late_result", unit.position)
+            yield EpochStart(shown_at, "late_result", place)
 
 
 def _next(positions: Sequence[int], position: int) -> int | None:

@@ -92,7 +92,7 @@ url, step = sys.argv[1], int(sys.argv[2])
 session = Turnlog.open(url).sessions.create("s")
 message = lambda number: {"role": "user", "content": f"message {number}"}
 appended = list(calls(lambda number: session.append(message(number), idempotency_key=str(number)), step))
-assert len(appended) > 1000 / step, "too few to show anything"
+assert len(appended) > 500 / step, f"{len(appended)}: too few to show anything"
 assert [one.body for one in session.messages()] == [message(number) for number in appended]
 
 # A worker that always has a job to do, with and without a thread that does it.

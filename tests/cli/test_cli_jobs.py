@@ -77,10 +77,9 @@ def test_async_prints_the_job_and_a_service_or_the_next_wait_does_it(data: Path)
     assert (queued["job"]["status"], queued["summary"]) == ("queued", None)
     said = ok("compress", SESSION, "--async", "--data", data)
     assert re.search(rf"is queued\nlook at it with: turnlog jobs show {ID.pattern}\n", said)
-    for status in ("queued", "pending"):  # the second is the word of earlier versions
-        assert len(as_json("jobs", "--status", status, "--data", data)["jobs"]) == 2
+    assert len(as_json("jobs", "--status", "queued", "--data", data)["jobs"]) == 2
     as_json("compress", SESSION, "--data", data)
-    assert as_json("jobs", "--status", "pending", "--data", data)["jobs"] == []
+    assert as_json("jobs", "--status", "queued", "--data", data)["jobs"] == []
 
 
 @pytest.mark.network

@@ -30,7 +30,7 @@ from turnlog.core.errors import (
 from turnlog.core.events import StateEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_patch import MAX_STEPS as MAX_PATCH_STEPS
-from turnlog.core.json_patch import apply_patches, merge
+from turnlog.core.json_patch import apply_patch, apply_patches
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.sessions.state_schema import DIALECT, MAX_STEPS, check_state, check_work, state_errors
@@ -313,7 +313,7 @@ def grown(session: Session, harness: Any, changes: int) -> list[tuple[int, int, 
         harness.clock.advance(10)
         if at % 4 == 0:
             patch = {f"k{at % 7}": at, "last": None if at % 3 else at}
-            model = merge(model, patch)  # type: ignore[assignment]
+            model, _ = apply_patch(model, patch)
             session.patch_state(patch)
         elif at % 4 == 1:
             model = {**model, "list": [*model.get("list", []), at]}
@@ -445,7 +445,7 @@ def test_the_fold_of_changes_is_a_plain_model(
             model = value
             session.put_state(value)
         elif kind == "merge":
-            model = merge(model, value)  # type: ignore[assignment]
+            model, _ = apply_patch(model, value)
             session.patch_state(value)
         elif kind == "patch":
             model = {**model, "p/~": value}

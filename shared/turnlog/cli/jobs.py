@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 
 import typer
 from rich.console import Group
@@ -19,8 +19,6 @@ from turnlog.core.json_values import encode_json
 from turnlog.jobs.models import Job
 
 Status: TypeAlias = Literal["queued", "done", "failed"]
-STATUSES: dict[str, Status] = {"queued": "queued", "failed": "failed", "done": "done", "pending": "queued"}
-"""Status names that the command line takes, each with the job's status. ``pending`` is the name of earlier versions."""
 _STYLES = {"queued": "yellow", "done": "green", "failed": "bold red"}
 _MAX_ERROR = 60
 _POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 2.0
@@ -29,7 +27,7 @@ jobs = typer.Typer(help="List the jobs, newest first.", invoke_without_command=T
 
 
 def _check_status(*, status: str | None, **_others: Any) -> None:
-    if status not in (None, *STATUSES):
+    if status not in (None, *get_args(Status)):
         raise InvalidInputError(f"--status {status!r} is not one of queued, failed, done")
 
 
@@ -42,7 +40,7 @@ def listed(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 20,
 ) -> Output:
-    stored = list(itertools.islice(log.jobs(status=STATUSES.get(status or "")), limit + 1))
+    stored = list(itertools.islice(log.jobs(status=cast("Status | None", status)), limit + 1))
     return listing_output("jobs", stored, _COLUMNS, limit=limit)
 
 

@@ -37,15 +37,15 @@ def apply_patch(target: JsonObject, patch: Patch) -> tuple[JsonObject, int]:
     """Return the object after a caller's patch, and the number of steps. Raises `PatchError` or `TooMuchWorkError`."""
     if isinstance(patch, list):
         _check_count(patch)
-    return _apply(target, [patch], _Document(target, limit=MAX_STEPS))
+    return _apply(target, [patch], PatchedValue(target, limit=MAX_STEPS))
 
 
 def apply_patches(target: JsonObject, patches: Iterable[Patch]) -> tuple[JsonObject, int]:
     """Return the object after stored patches, and the number of steps. Limits were checked when the patches were stored."""
-    return _apply(target, patches, _Document(target))
+    return _apply(target, patches, PatchedValue(target))
 
 
-def _apply(target: JsonObject, patches: Iterable[Patch], document: _Document) -> tuple[JsonObject, int]:
+def _apply(target: JsonObject, patches: Iterable[Patch], document: PatchedValue) -> tuple[JsonObject, int]:
     for patch in patches:
         document.patch(patch)
         if not isinstance(document.root, dict):
@@ -54,27 +54,12 @@ def _apply(target: JsonObject, patches: Iterable[Patch], document: _Document) ->
     return target, document.steps
 
 
-def merge(target: JsonValue, patch: JsonValue) -> JsonValue:
-    """Return the value after a caller's JSON Merge Patch."""
-    document = _Document(target, limit=MAX_STEPS)
-    document.merge(patch)
-    return document.root
-
-
-def apply_operations(target: JsonValue, operations: Sequence[JsonValue]) -> JsonValue:
-    """Return the value after a caller's JSON Patch. All operations are applied in order; an error applies none."""
-    _check_count(operations)
-    document = _Document(target, limit=MAX_STEPS)
-    document.operate(operations)
-    return document.root
-
-
 def _check_count(operations: Sequence[JsonValue]) -> None:
     if len(operations) > MAX_OPERATIONS:
         raise _error("", f"a patch has at most {MAX_OPERATIONS} operations")
 
 
-class _Document:
+class PatchedValue:
     """A JSON value and the patches applied to it.
 
     ``_owned`` holds the copies made here, by identity. Only these are changed in place.

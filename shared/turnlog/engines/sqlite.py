@@ -141,9 +141,8 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         # Inside the try: Ctrl-C may come after BEGIN, and an open transaction would block every other writer.
         until_free(connection.execute, "BEGIN IMMEDIATE")
         yield
-        until_free(
-            connection.execute, "COMMIT"
-        )  # without a WAL, which some file systems can't have, it waits for readers
+        # Without a WAL, which some file systems can't have, a commit waits for readers.
+        until_free(connection.execute, "COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

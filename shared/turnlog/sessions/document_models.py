@@ -47,12 +47,11 @@ Base64: TypeAlias = Annotated[
 """Bytes of a document: base64 in JSON, and bytes where no JSON is made, as in process."""
 
 
-def _from_rfc3339(moment: object) -> object:
-    return milliseconds_of(moment) if isinstance(moment, str) else moment
-
-
 Moment: TypeAlias = Annotated[
-    int, BeforeValidator(_from_rfc3339), PlainSerializer(rfc3339, return_type=str), WithJsonSchema({"type": "string"})
+    int,
+    BeforeValidator(lambda moment: milliseconds_of(moment) if isinstance(moment, str) else moment),
+    PlainSerializer(rfc3339, return_type=str),
+    WithJsonSchema({"type": "string"}),
 ]
 """A time in milliseconds: RFC 3339 in JSON."""
 

@@ -270,10 +270,11 @@ class ListSnapshots:
         after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
         kind = self._kind(keys)
         fields = {"name": name, "agent": agent, "kind": kind}
+        wanted = {field: value for field, value in fields.items() if value is not None}
         matches = list[Record]()
         for _ in range(_PAGES):
             page_records, after = self._log.records.page(keys.snapshots, limit=limit - len(matches), after=after)
-            matches += [record for record in page_records if _has(record, fields)]
+            matches += [record for record in page_records if wanted.items() <= record.content.items()]
             if len(matches) >= limit or after is None:
                 break
         if not matches and kind is not None:
@@ -291,11 +292,6 @@ class ListSnapshots:
             self._log.records.check_there(keys)
             return "full"
         return None
-
-
-def _has(record: Record, fields: Mapping[str, str | None]) -> bool:
-    """Return whether a record has these fields; None stands for any value."""
-    return all(value is None or record.content[name] == value for name, value in fields.items())
 
 
 def ref_content(header: Header) -> JsonObject:

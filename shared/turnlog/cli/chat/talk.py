@@ -139,7 +139,6 @@ class Talk:
 
     def _take(self, line: str) -> None:
         word, _, rest = line.strip().partition(" ")
-        word = "/window" if word == "/context" else word
         command = self._commands.get(word)
         if command is not None:
             output = command(rest.strip())

@@ -68,12 +68,6 @@ def turn_on() -> None:
     _active = Telemetry(trace.get_tracer("turnlog", __version__), metrics.get_meter("turnlog", __version__))
 
 
-def turn_off() -> None:
-    """Record nothing from now on, but for use cases that an open engine has made already."""
-    global _active  # noqa: PLW0603
-    _active = None
-
-
 def span(name: str, attributes: Attributes) -> AbstractContextManager[Note]:
     """Return a context manager that records a span and its duration, and yields a function that adds attributes.
 

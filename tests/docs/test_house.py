@@ -27,8 +27,8 @@ from tools.house import (
 )
 
 CEILINGS = {
-    "files": 307,
-    "lines": 69_018,
+    "files": 306,
+    "lines": 69_033,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

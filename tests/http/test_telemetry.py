@@ -66,9 +66,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorded]:
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer", lambda *arguments: tracers.get_tracer(*arguments))
     monkeypatch.setattr(metrics, "get_meter", lambda *arguments: meters.get_meter(*arguments))
+    monkeypatch.setattr(telemetry, "_active", None)
     telemetry.turn_on()
     yield Recorded(exporter, reader)
-    telemetry.turn_off()
     meters.shutdown()
 
 
@@ -218,8 +218,8 @@ def test_a_failure_has_its_code_and_never_its_text(recorded: Recorded, harness: 
     assert SECRET not in recorded.everything()
 
 
-def test_a_setting_turns_it_on(recorded: Recorded) -> None:
-    telemetry.turn_off()
+def test_a_setting_turns_it_on(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "_active", None)
     app = make_application(Settings(engine="memory://", telemetry="opentelemetry"))
     app.close()
     assert telemetry._active is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.console import Group
@@ -17,8 +17,8 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import encode_json
 from turnlog.jobs.models import Job
+from turnlog.ports import JobStatus
 
-Status: TypeAlias = Literal["queued", "done", "failed"]
 _STYLES = {"queued": "yellow", "done": "green", "failed": "bold red"}
 _MAX_ERROR = 60
 _POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 2.0
@@ -27,7 +27,7 @@ jobs = typer.Typer(help="List the jobs, newest first.", invoke_without_command=T
 
 
 def _check_status(*, status: str | None, **_others: Any) -> None:
-    if status not in (None, *get_args(Status)):
+    if status not in (None, *get_args(JobStatus)):
         raise InvalidInputError(f"--status {status!r} is not one of queued, failed, done")
 
 
@@ -40,7 +40,7 @@ def listed(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 20,
 ) -> Output:
-    stored = list(itertools.islice(log.jobs(status=cast("Status | None", status)), limit + 1))
+    stored = list(itertools.islice(log.jobs(status=cast("JobStatus | None", status)), limit + 1))
     return listing_output("jobs", stored, _COLUMNS, limit=limit)
 
 

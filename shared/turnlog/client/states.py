@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from turnlog.client import OwnerResource, Paged, SessionResource, without_none
 from turnlog.jobs.models import Job, JobPage, Redriven
 from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
+from turnlog.ports import JobStatus
 from turnlog.sessions.state_routes import AgentState, Decided, StateAnswer
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class JobCalls(OwnerResource):
         """Return one job. Raises `NotFoundError` when there is none."""
         return self._call(Job, "get_job", path={"job_id": job_id})
 
-    def jobs(self, *, status: Literal["queued", "done", "failed"] | None = None) -> Paged[Job]:
+    def jobs(self, *, status: JobStatus | None = None) -> Paged[Job]:
         """Iterate over the owner's jobs, newest first, page by page."""
 
         def fetch(cursor: str | None) -> tuple[Sequence[Job], str | None]:

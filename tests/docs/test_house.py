@@ -28,7 +28,7 @@ from tools.house import (
 
 CEILINGS = {
     "files": 306,
-    "lines": 69_033,
+    "lines": 69_037,
     "resources that it makes": 167,
     "statements of its roles": 167,
     "different statements": 66,

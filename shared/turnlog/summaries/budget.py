@@ -87,14 +87,9 @@ class Spending:
         return result
 
     def _settle(self, reservation: Reservation, input_tokens: int, output_tokens: int) -> None:
-        """Replace a reservation by the tokens that the call took. A reservation that is never settled counts as spent."""
-        with suppress(UnavailableError):  # what was paid for is not thrown away in an outage
-            self._change(
-                reservation.key,
-                reservation.ttl,
-                reservation.item,
-                lambda spent: spent.settle(reservation.tokens, input_tokens=input_tokens, output_tokens=output_tokens),
-            )
+        # What was paid for is not thrown away in an outage: the reservation then counts as spent.
+        with suppress(UnavailableError):
+            self.settle(reservation, input_tokens=input_tokens, output_tokens=output_tokens)
 
     def reserve(self, tenant_id: str, tokens: int, *, limit: int) -> Reservation | None:
         """Set aside ``tokens`` of today's ``limit``; return None if fewer are left."""
@@ -104,6 +99,15 @@ class Spending:
         before = get_item(self._items, key)
         item = self._change(key, ttl, before, lambda spent: spent.reserve(tokens, limit=limit))
         return Reservation(key, ttl, tokens, item) if item is not None else None
+
+    def settle(self, reservation: Reservation, *, input_tokens: int, output_tokens: int) -> None:
+        """Replace a reservation by the tokens that the call took. A reservation that is never settled counts as spent."""
+        self._change(
+            reservation.key,
+            reservation.ttl,
+            reservation.item,
+            lambda spent: spent.settle(reservation.tokens, input_tokens=input_tokens, output_tokens=output_tokens),
+        )
 
     def _change(self, key: Key, ttl: int, before: Item | None, change: Callable[[Spent], Spent | None]) -> Item | None:
         """Write the changed item and return it; return None without a write if ``change`` returns None.

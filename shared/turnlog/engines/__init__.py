@@ -127,8 +127,8 @@ def _embedded(path: Path, settings: Settings, clock: Clock, ids: IdSource) -> En
         except FileNotFoundError as error:
             raise UnavailableError("the folder of this process was deleted", code="no_folder") from error
         # The file may be opened by a symbolic link and by its own name. Earlier versions kept blobs beside the link.
-        folders = [Path(f"{place}.blobs") for place in (path, os.path.realpath(path))]
-        name, blobs = "sqlite", FileBlobStore(next(filter(Path.is_dir, folders), folders[-1]))
+        folders = [f"{place}.blobs" for place in (path, os.path.realpath(path))]
+        name, blobs = "sqlite", FileBlobStore(next(filter(os.path.isdir, folders), folders[-1]))
     database = SqliteDatabase(path)
     database.connection()  # so that a file that can't be used is refused here, and not by the first call
     queue = SqliteJobQueue(

@@ -9,11 +9,11 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.models import Answer, At, Body, JsonObjectField
-from turnlog.core.session_settings import Recall
 from turnlog.sessions.message_models import HeldLease
 
 Title = Annotated[str, Field(max_length=200)]
 Model = Annotated[str, Field(min_length=1, max_length=200)]
+Recall: TypeAlias = Literal["auto", "always", "never"]
 OutputReserve = Annotated[int, Field(ge=0, le=10_000_000)]
 
 

@@ -342,6 +342,7 @@ NAMES = {
     "react router": "install react-dom-router please",
     "config timeout": "see app.config.timeout",
     "42 mm": "the lens is 42mm wide",
+    "5 gb": "the disk of 5GB is full",
     "17mm": "the screw has 17 mm of thread",
     "a3f9c2d": "commit a3f9c2d1e5b7f60912 broke it",
     "postgres": "we use postgresql here",

@@ -241,7 +241,7 @@ _SHAPES = bytes(
     ord("a" if char.islower() else "A" if char.isupper() else "0" if char.isdigit() else " ")
     for char in map(chr, range(128))
 ).ljust(256)
-_HINTS = (b"aA", b"AA", b"0")
+_HINTS = (b"aA", b"AAaa", b"0a", b"0A")
 """Each text with a name has one of these once `_SHAPES` has translated it. To look for them costs less than for names."""
 
 

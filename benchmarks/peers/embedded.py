@@ -7,6 +7,7 @@ times are CPU of the process, which other work on the machine changes least. One
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import math
 import sqlite3
@@ -108,7 +109,7 @@ def _at(size: int) -> Iterator[tuple[str, str, str, float, str]]:
     with tempfile.TemporaryDirectory() as folder:
         yield from _of_turnlog(Path(folder), size)
         yield "append", "ms", AGENTS, asyncio.run(_appends_of_agents(Path(folder), size)), ""
-        yield "window of 8,000 tokens", "ms", ROWS, trimmed(size, chat_message), ""
+        yield "window of 8,000 tokens", "ms", ROWS, trimmed(size, order_message), ""
         yield "next search", "ms", FTS5, _search_of_fts5(Path(folder), size), ""
     if size <= 10_000:  # A file of more sessions takes as much for each of them.
         yield (
@@ -124,16 +125,22 @@ def _at(size: int) -> Iterator[tuple[str, str, str, float, str]]:
         )
 
 
+def order_message(number: int) -> dict[str, Any]:
+    """Return a message of 600 characters about an order of its own, which a question can ask for."""
+    message = chat_message(number)
+    return {**message, "content": f"Order {number}: {message['content']}"[:600]}
+
+
 def _of_turnlog(folder: Path, size: int) -> Iterator[tuple[str, str, str, float, str]]:
     with Turnlog.open(f"sqlite:///{folder}/turnlog.db", worker=False) as log:
         app = log._backend._app  # type: ignore[attr-defined]
         session = log.sessions.create("s")
         for start in range(0, size, _BATCH):
-            session.append(*map(chat_message, range(start, min(size, start + _BATCH))))
-        spent = _median(lambda: [session.append(chat_message(size + number)) for number in range(_APPENDS)])
+            session.append(*map(order_message, range(start, min(size, start + _BATCH))))
+        spent = _median(lambda: [session.append(order_message(size + number)) for number in range(_APPENDS)])
         yield "append", "ms", TURNLOG, spent / _APPENDS, "at most 1.2 x"
         session.context(budget=_BUDGET)
-        more = lambda: session.append(chat_message(0), chat_message(1))  # noqa: E731
+        more = lambda: session.append(order_message(0), order_message(1))  # noqa: E731
         spent = _median(lambda: session.context(budget=_BUDGET), more)
         yield "window of 8,000 tokens", "ms", TURNLOG, spent, "at most 15"
         yield "first search, nothing sealed", "ms", TURNLOG, _spent(lambda: session.search(QUESTION)), ""
@@ -142,7 +149,10 @@ def _of_turnlog(folder: Path, size: int) -> Iterator[tuple[str, str, str, float,
         app.corpus._warm = WarmSessions(INDEX_BYTES)
         yield "first search", "ms", TURNLOG, _spent(lambda: session.search(QUESTION)), "at most 300"
         yield "next search", "ms", TURNLOG, _median(lambda: session.search(QUESTION)), "at most 5 x"
-        asked = lambda: session.append(chat_message(1), {"role": "user", "content": f"{QUESTION}?"})  # noqa: E731
+        orders = itertools.cycle(range(0, size, max(1, size // 29)))
+        asked = lambda: session.append(  # noqa: E731
+            order_message(1), {"role": "user", "content": f"What did we say about order {next(orders)}?"}
+        )
         spent = _median(lambda: session.context(budget=_BUDGET, policy="recall"), asked)
         yield "window that recalls, first of a loop", "ms", TURNLOG, spent, "at most 5 more"
 
@@ -152,11 +162,11 @@ async def _appends_of_agents(folder: Path, size: int) -> float:
 
     session = SQLiteSession("s", folder / "agents.db")
     for start in range(0, size, 1_000):
-        await session.add_items([chat_message(number) for number in range(start, min(size, start + 1_000))])  # type: ignore[misc]
+        await session.add_items([order_message(number) for number in range(start, min(size, start + 1_000))])  # type: ignore[misc]
 
     async def append() -> None:
         for number in range(_APPENDS):
-            await session.add_items([chat_message(size + number)])  # type: ignore[list-item]
+            await session.add_items([order_message(size + number)])  # type: ignore[list-item]
 
     spent = await _median_of(append)
     session.close()
@@ -166,7 +176,7 @@ async def _appends_of_agents(folder: Path, size: int) -> float:
 def _search_of_fts5(folder: Path, size: int) -> float:
     with closing(sqlite3.connect(folder / "fts5.db")) as database:
         database.execute("CREATE VIRTUAL TABLE said USING fts5(text, tokenize='porter unicode61')")
-        texts = ((chat_message(number)["content"],) for number in range(size))
+        texts = ((order_message(number)["content"],) for number in range(size))
         database.executemany("INSERT INTO said(text) VALUES (?)", texts)
         database.commit()
         return _median(lambda: fts5_rows(database, QUESTION))
@@ -198,7 +208,7 @@ async def _file_of_agents(sessions: int) -> float:
 
 def _two(number: int) -> list[dict[str, Any]]:
     return [
-        {**message, "content": message["content"][:300]} for message in map(chat_message, (2 * number, 2 * number + 1))
+        {**message, "content": message["content"][:300]} for message in map(order_message, (2 * number, 2 * number + 1))
     ]
 
 

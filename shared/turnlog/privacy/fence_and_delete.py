@@ -75,7 +75,7 @@ class RetainedItems:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Erased:
-    """What an erasing run has erased, and its requests, as counts. ``is_complete``: nothing is left to erase."""
+    """Counts of what an erasing run has erased, and of its requests. ``is_complete``: nothing is left to erase."""
 
     is_complete: bool = False
     commits: int = 0

@@ -232,7 +232,7 @@ def _weights(parts: Sequence[Sequence[_Phrase]]) -> dict[str, float]:
 
 
 class _Quoted:
-    """What is quoted already: the words of earlier lines and of the line that is made, and pairs of words."""
+    """The words and the pairs of words that earlier lines, and the line under way, quote already."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = weights

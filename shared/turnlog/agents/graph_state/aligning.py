@@ -260,8 +260,8 @@ def leave_edits(
     """Rewind the log to before the first message of a graph's list, up to ``place``, that it lacks or has with another text.
 
     Messages that the list lacks stay in view: a graph that shortens its list has not changed what was said. A redacted message
-    is not said again; the list's last message is always a new one, or has its id in the log. Returns the head, and the places of
-    the messages to append behind it. Raises `HeadMismatchError` when another writer was there.
+    is not appended again; the list's last message is never taken for a redacted one. Returns the head, and the places of the
+    messages to append behind it. Raises `HeadMismatchError` when another writer was there.
     """
     listed = {message.identity.id: message.identity for message in messages[: place + 1] if message is not None}
     places = {message.identity.id: index for index, message in enumerate(messages[: place + 1]) if message is not None}

@@ -33,7 +33,7 @@ def pages(names: Sequence[str]) -> list[Path]:
         for name in names or ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples")
         for path in below(name)
     ]
-    return sorted(path for path in paths if "zh-CN" not in str(path) and "/adr/" not in str(path))
+    return sorted(path for path in paths if "zh-CN" not in str(path))
 
 
 def below(name: str) -> Iterator[Path]:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.http.events import event
 from tests.support.python_blocks import run_alone
+from tools.house import words
 from turnlog import Turnlog, build_window, steps
 from turnlog.app import Application
 from turnlog.core import errors
@@ -330,7 +331,6 @@ def test_every_page_can_be_found(path: Path) -> None:
     assert path in linked_pages()
 
 
-WAS = re.compile(r"^## .+ \(was ([\d and]+)\)$", re.M)
 FORBIDDEN = re.compile(
     r"(?<![\w.$/{}])/(?:work|root|tmp|opt|mnt|usr|var|etc|workspace)/|(?:pypi|npmjs|crates)\.|files\.pythonhosted|\bartifactory\b",
     re.I,
@@ -581,13 +581,7 @@ def test_every_decision_is_in_the_list_of_decisions() -> None:
     assert listed == sorted(path.name for path in (ROOT / "docs" / "contributing" / "adr").glob("0*.md"))
 
 
-def test_a_merged_decision_is_listed_with_the_one_that_it_stands_in() -> None:
-    folder = ROOT / "docs" / "contributing" / "adr"
-    rows = re.findall(r"^\| ([\d, ]+) \| (\d{4}) \|$", page("docs/contributing/adr/README.md"), re.M)
-    kept = {path.name[:4]: path.read_text(encoding="utf-8") for path in folder.glob("0*.md")}
-    moved = {number for numbers, _ in rows for number in numbers.split(", ")}
-    assert len(moved) > 20 and moved.isdisjoint(kept) and {number for _, number in rows} <= set(kept)
-    values = {
-        f"{int(number):04}" for text in kept.values() for was in WAS.findall(text) for number in was.split(" and ")
-    }
-    assert moved - values == {"0010"}, "superseded"
+def test_a_decision_is_read_in_two_minutes() -> None:
+    decisions = (ROOT / "docs" / "contributing" / "adr").glob("0*.md")
+    lengths = {path.name: words(path) for path in decisions}
+    assert {name: length for name, length in lengths.items() if length > 450} == {}

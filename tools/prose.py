@@ -30,7 +30,7 @@ def pages(names: Sequence[str]) -> list[Path]:
     """Return the Markdown pages below the given folders; without names those of users, in English."""
     paths = [
         path
-        for name in names or ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples")
+        for name in names or ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples")
         for path in below(name)
     ]
     return sorted(path for path in paths if "zh-CN" not in str(path))

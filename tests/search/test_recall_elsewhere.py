@@ -73,6 +73,17 @@ def test_what_the_users_other_sessions_have_comes_back_with_where_and_when(harne
     assert part(session.context(policy="recall")) == "", "the session alone has nothing that is left out"
 
 
+@ON_SQLITE
+def test_a_session_in_which_no_user_has_said_anything_recalls_nothing(harness: Harness) -> None:
+    said(harness, "bikes", ORDER)
+    session = harness.log().sessions.create("now", policy=POLICY, system="Be brief.")
+    assert session.context().manifest.recalled == []
+    session.append({"role": "system", "content": "The shop has bicycles."})
+    assert not part(session.context(query="bicycle"))
+    session.append(QUESTION)
+    assert ORDER in part(session.context())
+
+
 def test_windows_begin_alike_whether_something_comes_back_or_not(harness: Harness) -> None:
     said(harness, "bikes", *(f"The green bicycle {number} has the order number AX-{number}." for number in range(12)))
     session = harness.log().sessions.create("now", policy=POLICY, recall="never")

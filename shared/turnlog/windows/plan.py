@@ -377,7 +377,7 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
     for way in ways:
         plan, fitted = _planned(history, request, memory, way.step if way is not None else None)
         limits = list(_limit_breaks(plan, fitted, history))
-        if way is None or recaller is None or not fitted.reserve:
+        if way is None or recaller is None or not fitted.reserve or not fitted.view.loops:
             break
         begun = (*fitted.breaks, *history.breaks(), *limits)
         since = max((start.position for start in begun if isinstance(start.broke_at, str)), default=0)

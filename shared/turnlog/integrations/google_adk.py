@@ -34,10 +34,18 @@ from google.adk.sessions.base_session_service import GetSessionConfig, ListSessi
 from google.genai import types
 
 from turnlog.agents.graph_state.messages import Limits
+from turnlog.client import retried
 from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import DocumentChangedError, HeadMismatchError, NotFoundError, SessionExistsError
+from turnlog.core.errors import (
+    ConflictError,
+    DocumentChangedError,
+    HeadMismatchError,
+    InvalidInputError,
+    NotFoundError,
+    SessionExistsError,
+)
 from turnlog.core.json_values import canonical_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import FORMAT, Originals, Part
@@ -88,6 +96,9 @@ EVENTS = Originals[Event](
     content_of=lambda event: event.content is not None and event.content.parts,
 )
 _STATE, _SESSIONS = "adk/state", "adk/sessions/"
+_NO_STATE: Mapping[str, Any] = {"state": {}, "head": 0, "time": None}
+Scope = tuple[str, str, str]
+"""App, user and id of a session."""
 
 
 class TurnlogSessionService(BaseSessionService):
@@ -180,35 +191,75 @@ class TurnlogSessionService(BaseSessionService):
 
     def _append(self, session: Session, event: Event) -> int:
         """Append an event, store its changes of state, and return the log's head."""
-        log = self.log_of(session.app_name, session.user_id, session.id)
-        marker = session._storage_update_marker
+        scope, marker = (session.app_name, session.user_id, session.id), session._storage_update_marker
+        stale = StaleSessionError(f"Session {session.id} has changed since it was read; get it again.")
+
+        def current_head() -> int:
+            """Return the log's head, which others move by more than events: by summaries, or by settings."""
+            log = self.log_of(*scope)
+            self._session(*scope)  # goes on with a rewind that was cut off
+            head, events = log.info().head, len(session.events) if marker is None else int(marker)
+            newer = (
+                EVENTS.stored(log)[events:]
+                if marker is None
+                else log.page(after=events, limit=1, in_view=True).messages
+            )
+            if newer:
+                raise stale
+            return head
+
         try:
-            head = int(marker) if marker is not None else log.info().head
-            if marker is None and len(session.events) < len(EVENTS.stored(log)):
-                raise HeadMismatchError("events are missing in the session")
-            if invocation_id := event.actions.rewind_before_invocation_id:
-                head = _rewound(log, invocation_id, head)
-            answer = log.append(EVENTS.body(event), meta=[{"id": event.id}], format=FORMAT, if_head=head, lenient=True)
+            if marker is not None:
+                with suppress(HeadMismatchError):
+                    return self._append_at(int(marker), scope, event)
+            return retried(lambda: self._append_at(current_head(), scope, event))
         except NotFoundError as error:
             raise SessionNotFoundError(f"Session {session.id} not found.") from error
         except HeadMismatchError as error:
-            raise StaleSessionError(f"Session {session.id} has changed since it was read; get it again.") from error
+            raise stale from error
+
+    def _append_at(self, head: int, scope: Scope, event: Event) -> int:
+        """Append an event behind ``head``, and return the new head. Raises `HeadMismatchError` when the log ends elsewhere."""
+        log, invocation_id = self.log_of(*scope), event.actions.rewind_before_invocation_id
+        if invocation_id:
+            events = EVENTS.stored(log)
+            first = next((position for position, earlier in events if earlier.invocation_id == invocation_id), None)
+            if first is not None:
+                rewind = {"head": head, "to": max(first - 1, 1), "id": event.id, "body": EVENTS.body(event)}
+                # A rewind is two commits: when this process ends between them, the next one that reads the session goes on.
+                self._documents(*scope).change(_STATE, lambda value: {**(value or _NO_STATE), "rewind": rewind})
+                return self._rewind(scope, rewind)
+        answer = log.append(EVENTS.body(event), meta=[{"id": event.id}], format=FORMAT, if_head=head, lenient=True)
+        self._store_state(scope, event, head, answer.head)
+        return answer.head
+
+    def _rewind(self, scope: Scope, rewind: Mapping[str, Any]) -> int:
+        """Rewind a log, append the event that asks for it, and return the new head. Repeated, it has one effect."""
+        log, key, body = self.log_of(*scope), f"{rewind['id']}-{rewind['head']}", rewind["body"]
+        head = log.rewind(rewind["to"], if_head=rewind["head"], idempotency_key=f"rewind-{key}").head
+        answer = log.append(
+            body, meta=[{"id": rewind["id"]}], format=FORMAT, if_head=head, lenient=True, idempotency_key=f"event-{key}"
+        )
+        self._store_state(scope, EVENTS.message(body), head, answer.head)
+        return answer.head
+
+    def _store_state(self, scope: Scope, event: Event, before: int, head: int) -> None:
+        """Store the changes of state of an event that was appended behind ``before``, and now is the log's ``head``."""
 
         def change(value: Any) -> Any:
-            state, last = (value["state"], value["head"]) if value is not None else ({}, 0)
-            if last >= answer.head:  # another process has brought the state up to date
+            state, last = (value or _NO_STATE)["state"], (value or _NO_STATE)["head"]
+            if last >= head:  # another process has brought the state up to date
                 return value
             events = [event]
-            if last < head:  # a process ended between an append and its state
-                events = [missed for position, missed in EVENTS.stored(log) if position > last]
+            if last < before:  # a process ended between an append and its state
+                events = [missed for position, missed in EVENTS.stored(self.log_of(*scope)) if position > last]
             changes = {key: item for changed in events for key, item in changed.actions.state_delta.items()}
             deltas = extract_state_delta(changes)
-            self._merge(deltas["app"], session.app_name)
-            self._merge(deltas["user"], session.app_name, session.user_id)
-            return {"state": {**state, **deltas["session"]}, "head": answer.head, "time": events[-1].timestamp}
+            self._merge(deltas["app"], scope[0])
+            self._merge(deltas["user"], *scope[:2])
+            return {"state": {**state, **deltas["session"]}, "head": head, "time": events[-1].timestamp}
 
-        self._documents(session.app_name, session.user_id, session.id).change(_STATE, change)
-        return answer.head
+        self._documents(*scope).change(_STATE, change)
 
     def _merge(self, delta: Mapping[str, Any], *scope: str) -> None:
         if delta:
@@ -222,7 +273,12 @@ class TurnlogSessionService(BaseSessionService):
 
     def _session(self, app: str, user: str, name: str) -> Session | None:
         """Return a session as its document has it, without events; None when there is none."""
-        document = self._documents(app, user, name).get(_STATE)
+        documents = self._documents(app, user, name)
+        document = documents.get(_STATE)
+        if document is not None and (rewind := json.loads(document.data).get("rewind")) is not None:
+            with suppress(ConflictError, InvalidInputError):  # another process has appended before it, or it is refused
+                self._rewind((app, user, name), rewind)
+            document = documents.get(_STATE)
         if document is None:
             return None
         value = json.loads(document.data)
@@ -231,12 +287,6 @@ class TurnlogSessionService(BaseSessionService):
         session = Session(id=name, app_name=app, user_id=user, state=state, last_update_time=changed_at)
         session._storage_update_marker = str(value["head"])
         return session
-
-
-def _rewound(log: Log, invocation_id: str, head: int) -> int:
-    """Take the events from the first of an invocation on out of view, and return the new head."""
-    positions = [position for position, event in EVENTS.stored(log) if event.invocation_id == invocation_id]
-    return log.rewind(max(positions[0] - 1, 1), if_head=head).head if positions else head
 
 
 @dataclass(eq=False)

@@ -86,15 +86,14 @@ def test_the_state_of_an_append_that_was_cut_off_is_brought_up_to_date(harness: 
         app = {**APP, "app_name": f"desk-{at}"}
         session = await service_of(harness).create_session(**app, session_id="one", state=dict(STATE))
         harness.faults.fail(at, "before")
-        is_cut = False
         for number, delta in enumerate(DELTAS, 1):
             try:
                 await service_of(harness).append_event(session, event_of(number, delta))
             except Exception:
-                is_cut = True
                 session = await service_of(harness).get_session(**app, session_id="one")
                 if len(session.events) < number:
                     await service_of(harness).append_event(session, event_of(number, delta))
+        is_past_the_end = harness.faults.is_pending
         harness.faults.clear()
         read = await service_of(harness).get_session(**app, session_id="one")
         shared = {"app:shop": "coffee", "user:name": "A.", "user:age": 36}
@@ -103,10 +102,10 @@ def test_the_state_of_an_append_that_was_cut_off_is_brought_up_to_date(harness: 
         await service_of(harness).append_event(read, event_of(4, {}))
         (listed,) = (await service_of(harness).list_sessions(app_name=app["app_name"])).sessions
         assert listed.state == read.state, "an append brings what is stored up to date"
-        return is_cut
+        return is_past_the_end
 
-    first_whole = next(at for at in itertools.count(1) if not asyncio.run(run(at)))
-    assert first_whole > len(DELTAS), "each append was cut off somewhere"
+    calls = next(at for at in itertools.count(1) if asyncio.run(run(at)))
+    assert calls > len(DELTAS), "each append was cut off somewhere"
 
 
 def test_a_rewind_takes_events_out_of_view_and_of_windows(harness: Harness) -> None:
@@ -134,6 +133,59 @@ def test_a_rewind_takes_events_out_of_view_and_of_windows(harness: Harness) -> N
         window = EVENTS.window(service.log_of(*APP.values(), "one"), Limits(budget=2_000))
         texts = [event.content.parts[0].text for event in window.messages if event.content and event.content.parts]
         assert texts == ["stays", "after"]
+
+    asyncio.run(run())
+
+
+def test_a_rewind_that_was_cut_off_anywhere_is_whole_or_not_there(harness: Harness) -> None:
+    from google.adk.events.event import Event
+    from google.adk.events.event_actions import EventActions
+
+    def event_of_run(run: str, **actions: Any) -> Event:
+        return Event(author="ada", invocation_id=run, actions=EventActions(**actions))
+
+    async def run(at: int) -> bool:
+        app = {**APP, "app_name": f"desk-{at}"}
+        session = await service_of(harness).create_session(**app, session_id="one")
+        for number in (1, 2, 3):
+            await service_of(harness).append_event(session, event_of_run(f"i{number}", state_delta={"step": number}))
+        harness.faults.fail(at, "before")
+        is_cut, rewind = False, event_of_run("i4", rewind_before_invocation_id="i2", state_delta={"step": 1})
+        try:
+            await service_of(harness).append_event(session, rewind)
+        except Exception:
+            is_cut = True
+        is_past_the_end = harness.faults.is_pending
+        harness.faults.clear()
+        for _ in range(2):  # the second read finds what the first one has made whole
+            read = await service_of(harness).get_session(**app, session_id="one")
+            state = [event.invocation_id for event in read.events], read.state["step"]
+            assert state in [(["i1", "i4"], 1), *([(["i1", "i2", "i3"], 3)] if is_cut else [])]
+        await service_of(harness).append_event(read, event_of_run("i5"))
+        read = await service_of(harness).get_session(**app, session_id="one")
+        assert ([event.invocation_id for event in read.events], read.state["step"]) == ([*state[0], "i5"], state[1])
+        return is_past_the_end
+
+    calls = next(at for at in itertools.count(1) if asyncio.run(run(at)))
+    assert calls > 3, "the rewind was cut off between its commits"
+
+
+def test_what_is_no_event_makes_no_session_stale(harness: Harness) -> None:
+    """Settings, notes, state of the log and summaries move the log's head, and nothing that an app has read has changed."""
+
+    async def run() -> None:
+        service = service_of(harness)
+        session = await service.create_session(**APP, session_id="one")
+        await service.append_event(session, event_of(1, {"step": 1}))
+        log = service.log_of(*APP.values(), "one")
+        log.update(title="Order 7")
+        await service.append_event(session, event_of(2, {"step": 2}))
+        log.record("reviewed")
+        log.put_state({"stage": "open"})
+        session = await service.get_session(**APP, session_id="one")
+        await service.append_event(session, event_of(3, {}))
+        read = await service.get_session(**APP, session_id="one")
+        assert [event.id for event in read.events] == ["e1", "e2", "e3"] and read.state == {"step": 2}
 
     asyncio.run(run())
 

@@ -240,6 +240,23 @@ def test_what_is_redacted_before_it_is_never_in_the_log(log: Turnlog, agents: An
     assert not list(log.sessions.get("desk").history(action="message_edited"))
 
 
+@pytest.mark.parametrize("first", ["Hello", None])
+def test_redacted_messages_at_the_end_of_a_thread_are_not_said_again(
+    log: Turnlog, agents: Any, first: str | None
+) -> None:
+    replies = [agents.AIMessage(text) for text in ("Hello", "I keep 4711", "Done")[0 if first else 1 :]]
+    thread, model = saver(), agents.Scripted(says=replies)
+    for question in filter(None, (first, "My secret is 4711")):
+        asked(agents.agent(log, model=model, checkpointer=thread), question)
+    session = log.sessions.get("desk")
+    for message in list(session.messages())[-2:]:
+        session.redact(message.position)
+    asked(agents.agent(log, model=model, checkpointer=thread), "And now?")
+    said = [message.body["content"] for message in session.messages()]
+    assert said[-4:] == ["[redacted]", "[redacted]", "And now?", "Done"] and not any("4711" in text for text in said)
+    assert "4711" not in str(model.sent[-1])
+
+
 def test_a_call_that_waits_for_a_human_is_in_the_log_when_it_is_decided(log: Turnlog, agents: Any) -> None:
     from langchain.agents.middleware import HumanInTheLoopMiddleware
     from langgraph.types import Command

@@ -267,6 +267,24 @@ def test_a_redacted_newest_message_is_not_said_again_with_the_next_one(harness: 
     assert "secret" not in [message.body["content"] for message in graph.session.messages()]
 
 
+@pytest.mark.parametrize("questions", [["secret"], ["first", "secret"]])
+def test_redacted_messages_at_the_end_of_a_thread_are_not_said_again_by_a_new_process(
+    harness: Harness, questions: list[str]
+) -> None:
+    log = harness.log()
+    graph = Graph(log)
+    for text in questions:
+        graph.ask(text)
+    for message in list(graph.session.messages())[-3:]:
+        graph.session.redact(message.position)
+    if len(questions) > 1:  # the list's last message is redacted, and nothing comes behind it
+        Graph(log).graph.update_state(THREAD, {}, as_node="check")
+    Graph(log).ask("second")
+    shown = [message.body["content"] for message in graph.session.messages()]
+    assert shown[-6:] == ["[redacted]"] * 3 + ["second", "You said: second", f"checked {len(shown) - 1}"]
+    assert not any("secret" in text for text in shown)
+
+
 def test_runs_without_a_thread_id_share_no_session(harness: Harness) -> None:
     log = harness.log()
     with pytest.raises(InvalidInputError, match="thread_id is None"):

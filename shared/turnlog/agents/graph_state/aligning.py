@@ -96,7 +96,8 @@ def _start(
     """
     if not log or not listed:
         return 0
-    ends = [(_shared(reversed(listed[:end]), reversed(log)), -end) for end in range(1, len(listed) + 1)]
+    ends = [(_shared(reversed(listed), reversed(log)), -len(listed))]
+    ends += [(_shared_end(listed[:end], log, is_whole=is_whole), -end) for end in range(1, len(listed))]
     length, end = max(ends)
     if length:
         return -end
@@ -141,6 +142,18 @@ def _shared(listed: Iterable[Identity], log: Iterable[Identity]) -> int:
     """Count the messages that both lists begin with."""
     pairs = zip(listed, log, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0].is_same(pair[1]), pairs))
+
+
+def _shared_end(listed: Sequence[Identity], log: Sequence[Identity], *, is_whole: bool) -> int:
+    """Count the messages that both lists end with. A redacted one is known by its role, and by a message before it, or by none."""
+    length = 0
+    for count, (message, stored) in enumerate(zip(reversed(listed), reversed(log), strict=False), 1):
+        is_same = message.is_same(stored)
+        if not is_same and not (stored.is_redacted and stored.role == message.role):
+            break
+        if is_same or (is_whole and count == len(listed) == len(log)):
+            length = count
+    return length
 
 
 EDITED, REMOVED = "message_edited", "messages_removed"
@@ -255,13 +268,13 @@ def leave_branch(
 
 
 def leave_edits(
-    session: Session, messages: Sequence[GraphMessage | None], head: int, place: int
+    session: Session, messages: Sequence[GraphMessage | None], head: int, place: int, *, is_last_new: bool
 ) -> tuple[int, list[int]]:
     """Rewind the log to before the first message of a graph's list, up to ``place``, that it lacks or has with another text.
 
     Messages that the list lacks stay in view: a graph that shortens its list has not changed what was said. A redacted message
-    is not appended again; the list's last message is never taken for a redacted one. Returns the head, and the places of the
-    messages to append behind it. Raises `HeadMismatchError` when another writer was there.
+    is not appended again; with ``is_last_new`` the list's last message is not taken for one. Returns the head, and the places of
+    the messages to append behind it. Raises `HeadMismatchError` when another writer was there.
     """
     listed = {message.identity.id: message.identity for message in messages[: place + 1] if message is not None}
     places = {message.identity.id: index for index, message in enumerate(messages[: place + 1]) if message is not None}
@@ -273,7 +286,7 @@ def leave_edits(
             redacted.insert(0, stored)
         elif stored.id is not None and stored.id in places:
             in_view.setdefault(places[stored.id], stored)
-    hidden = _redacted_places(messages[:-1], in_view, redacted)
+    hidden = _redacted_places(messages[:-1] if is_last_new else messages, in_view, redacted)
     same = {index for index, stored in in_view.items() if _is_listed(stored, listed)}
     first = min(set(places.values()) - same - hidden, default=place + 1)
     if first <= place:

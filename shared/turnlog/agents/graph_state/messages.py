@@ -41,10 +41,12 @@ _KINDS = {role: kind for kind, role in _ROLES.items()}
 
 @lazy_dataclass(frozen=True, slots=True)
 class Identity:
-    """The identity of a message: its id when both messages have one, else its body."""
+    """The identity of a message: its id when both messages have one, else its body. A redacted message has only a role."""
 
     id: str | None
     body: bytes
+    role: object = None
+    is_redacted: bool = False
 
     def is_same(self, other: Identity) -> bool:
         """Return whether both are the identity of one message."""
@@ -94,7 +96,7 @@ def to_graph_message(value: Any, pointer: str) -> tuple[GraphMessage | None, lis
         recognise(body).parse(body)
     except InvalidInputError as error:
         return None, [*placed, Problem("invalid_message", pointer, error.detail)]
-    return GraphMessage(body, meta, Identity(meta.get("id"), canonical_json(body))), placed
+    return GraphMessage(body, meta, Identity(meta.get("id"), canonical_json(body), body.get("role"))), placed
 
 
 def is_removal(value: Any) -> bool:
@@ -128,7 +130,7 @@ def with_ids(answer: Any, make_id: Callable[[], str]) -> Any:
 def identity_of(stored: StoredMessage) -> Identity:
     """Return the identity of a message in the log."""
     own = stored.id if any(name in (stored.metadata or {}) for name in FRAMEWORK_METADATA) else None
-    return Identity(own, canonical_json(stored.body))
+    return Identity(own, canonical_json(stored.body), stored.body.get("role"), stored.redacted)
 
 
 def original_message(stored: StoredMessage) -> Any:

@@ -44,7 +44,7 @@ from turnlog.client.async_calls import in_thread, to_end
 from turnlog.client.documents import Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
-from turnlog.integrations.langgraph.known import CheckpointCache, ListState, is_by_element
+from turnlog.integrations.langgraph.known import CheckpointCache, KnownCheckpoint, ListState, is_by_element
 from turnlog.integrations.langgraph.reading import CheckpointValues, Loader, Plain, Reader, StoredCheckpoint
 from turnlog.integrations.langgraph.records import Elements, Stored, Typed, Version, WholeValue, Write, part_keys
 from turnlog.integrations.langgraph.threads import Namespace, ThreadSessions
@@ -187,6 +187,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
+        before: KnownCheckpoint | None,
     ) -> None:
         """Append a checkpoint's new messages to the log. Forks and updates may take some out of view."""
         channel, namespace = self._channel, _namespace(config)
@@ -196,7 +197,12 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             return
         messages = checkpoint["channel_values"].get(channel)
         if isinstance(messages, list) and all(isinstance(message, BaseMessage) for message in messages):
-            self._logs.keep(namespace.thread_id, messages, checkpoint["id"], is_update=is_update)
+            lists = before.lists.items() if before is not None else ()
+            earlier = next((state.items for ref, state in lists if ref.channel == channel), ())
+            is_last_new = not messages or self._dump(messages[-1]) not in earlier
+            self._logs.keep(
+                namespace.thread_id, messages, checkpoint["id"], is_update=is_update, is_last_new=is_last_new
+            )
 
     # ------------------------------------------------------------ reading
 
@@ -273,7 +279,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             namespace, parent, checkpoint, new_versions, dump=self._dump, before=before, homes=homes
         )
         record = builder.record(get_checkpoint_metadata(config, metadata))
-        self._keep_messages(config, checkpoint, metadata, new_versions)
+        self._keep_messages(config, checkpoint, metadata, new_versions, before)
         Writer(self._threads).put_checkpoint(namespace, checkpoint_id, record, builder.parts)
         self._cache.remember(namespace, checkpoint_id, builder.known())
         return _config(namespace, checkpoint_id, config["configurable"]["thread_id"])

@@ -76,11 +76,20 @@ class ThreadLogs:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
         self._window_objects = WindowObjects()
 
-    def keep(self, thread_id: str, messages: Messages, checkpoint_id: str, *, is_update: bool = False) -> None:
+    def keep(
+        self,
+        thread_id: str,
+        messages: Messages,
+        checkpoint_id: str,
+        *,
+        is_update: bool = False,
+        is_last_new: bool = True,
+    ) -> None:
         """Append the messages of a checkpoint that the log lacks. The view has these, and older ones that the graph has removed.
 
         With ``is_update`` any message may have been edited; else the last `_NEWEST` ones, or any in a process that does not know
-        the thread. No messages take all out of view. What a checkpoint adds after a newer one is appended, and out of view.
+        the thread. No messages take all out of view. What a checkpoint adds after a newer one is appended, and out of view. Without
+        ``is_last_new`` the checkpoint before has the last message, too: it may be redacted.
         """
         with self._locks[hash(thread_id) % _LOCKS]:
             kept = self._kept.get(thread_id)
@@ -92,7 +101,7 @@ class ThreadLogs:
                 return
             end = self._added(thread_id, kept, messages) if kept is not None and not is_update else None
             if end is None:
-                end = self._threads.written(thread_id, lambda session: self._aligned(session, messages))
+                end = self._threads.written(thread_id, lambda session: self._aligned(session, messages, is_last_new))
             if kept is not None and is_late:
                 head = self._threads.session(thread_id).rewind(kept.last).head
                 self._kept[thread_id] = Kept(kept.checkpoint_id, head, kept.newest, kept.last)
@@ -138,7 +147,7 @@ class ThreadLogs:
             return None
         return head, positions[-1]
 
-    def _aligned(self, session: Session, messages: Messages) -> tuple[int, int]:
+    def _aligned(self, session: Session, messages: Messages, is_last_new: bool) -> tuple[int, int]:
         """Rewind and append until the log ends with the messages, and return its head and last position."""
         listed = self._listed(session, messages, {MARK: True})
         has_ids = any(message is not None and message.identity.id is not None for message in listed)
@@ -152,7 +161,7 @@ class ThreadLogs:
                 return aligned.head, aligned.known[0][1] if aligned.known else 1
             places: Sequence[int] = range(place + 1, len(listed))
             if place >= 0:
-                head, places = leave_edits(session, listed, head, place)
+                head, places = leave_edits(session, listed, head, place, is_last_new=is_last_new)
             new = [message for index in places if (message := listed[index]) is not None]
             positions, head = append_all(session, new, head, _options)
             return head, positions[-1] if positions else head

@@ -186,7 +186,7 @@ class TurnlogConversationManager(ConversationManager):
 def _to_graph_message(message: Mapping[str, Any], agent_id: str) -> GraphMessage:
     body, kept = body_of(message)
     meta = meta_of(message, kept, agent_id)
-    return GraphMessage(body, meta, Identity(meta.get("id"), canonical_json(body)))
+    return GraphMessage(body, meta, Identity(meta.get("id"), canonical_json(body), body.get("role")))
 
 
 def _digest(message: GraphMessage) -> bytes:

@@ -116,6 +116,7 @@ VALID: dict[str, list[Json]] = {
             {"cachePoint": {"type": "default", "ttl": "1h"}},
         )
     ],
+    "four cache points": [user("x", CACHE, "y", CACHE), model("x", CACHE), user("x", CACHE)],
     "citations": [USER, model({"citationsContent": {"content": [{"text": "x"}], "citations": [{"title": "t"}]}}), USER],
     "a server's tool": [USER, model(call("a", type="server_tool_use"), result("a", type="x"), "x"), USER],
 }
@@ -178,6 +179,11 @@ FAULTS: list[tuple[str, str, object]] = [
     ("image_pixels", f"{FIRST}/image", [user(image(WIDE))]),
     ("too_many_images", "/messages/0/content", [user(*[PNG] * 21)]),
     ("too_many_documents", "/messages/0/content", [user("x", *[document(f"x{n}") for n in range(6)])]),
+    (
+        "too_many_breakpoints",
+        "/messages/1/content/2/cachePoint",
+        [user("x", *[CACHE] * 3), model("x", *[CACHE] * 3), USER],
+    ),
     ("document_without_text", "/messages/0/content", [user(document())]),
     ("document_name", f"{FIRST}/document/name", [user(document("report.pdf"), "x")]),
     ("document_name", f"{FIRST}/document/name", [user(document("a  b"), "x")]),

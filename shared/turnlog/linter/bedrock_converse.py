@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from turnlog.linter.bedrock_converse_table import (
     MAX_BYTES,
+    MAX_CACHE_POINTS,
     MAX_DOCUMENT_NAME,
     MAX_DOCUMENTS,
     MAX_ID,
@@ -170,6 +171,7 @@ class ConverseReader(MessageReader):
         self._has_turns = False
         self._only_results = True
         self._documents: set[str] = set()
+        self._cache_points = 0
 
     # --- messages
 
@@ -225,6 +227,9 @@ class ConverseReader(MessageReader):
         for key in ("image", "document"):
             if key in block and self._role == "assistant":
                 self.add("media_wrong_role", f"{pointer}/{key}", f"{key} in a message of the assistant")
+        self._cache_points += "cachePoint" in block
+        if "cachePoint" in block and self._cache_points == MAX_CACHE_POINTS + 1:
+            self.add("too_many_breakpoints", f"{pointer}/cachePoint", f"{MAX_CACHE_POINTS} cache points are before it")
         for key, role in (("toolUse", "assistant"), ("toolResult", "user"), ("reasoningContent", "assistant")):
             body = block.get(key)
             if not isinstance(body, dict) or body.get("type") is not None:  # typed: run by the provider

@@ -15,6 +15,7 @@ MAX_NAME = 64
 MAX_DOCUMENT_NAME = 200
 MAX_DOCUMENTS = 5
 MAX_IMAGES = 20
+MAX_CACHE_POINTS = 4
 MAX_SIDE = 8_000
 MAX_BYTES = {"image": 3_932_160, "document": 4_718_592}
 """Most bytes of an image (3.75 MB) and of a document (4.5 MB)."""
@@ -132,6 +133,11 @@ RULES: Mapping[str, Rule] = {
         f"{_BAD}: Messages can't contain duplicate document names. Rename the document and retry your request.",
         "Give each document of the request a name of its own.",
         f"{_GITHUB}maximhq/bifrost/issues/7003",
+    ),
+    "too_many_breakpoints": Rule(
+        f"{_BAD} (the reference: Maximum number of cache checkpoints per request: {MAX_CACHE_POINTS})",
+        f"Keep at most {MAX_CACHE_POINTS} cache points, those of system and tools counted.",
+        "https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html",
     ),
     # Calls.
     "call_id": Rule(

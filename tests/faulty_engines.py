@@ -118,12 +118,16 @@ class FaultyItemTable:
         self._faults.around("delete_many", lambda: self._inner.delete_many(keys))
 
 
-class FaultyBlobStore:
+class FaultyBlobStore(BlobStore):
     """`BlobStore` whose calls go through `Faults`."""
 
     def __init__(self, inner: BlobStore, faults: Faults) -> None:
         self._inner = inner
         self._faults = faults
+
+    @property
+    def place(self) -> str:
+        return self._inner.place
 
     def put(self, name: str, data: bytes | BinaryIO) -> None:
         self._faults.around("blob_put", lambda: self._inner.put(name, data))

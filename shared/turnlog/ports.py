@@ -168,7 +168,11 @@ class Inspectable(Protocol):
 
 
 class BlobStore(Protocol):
-    """Immutable bytes under names such as ``tenant/user/session/…``."""
+    """Immutable bytes under names such as ``tenant/user/session/…``. ``place`` says in errors where they are."""
+
+    @property
+    def place(self) -> str:
+        return "the blob store"
 
     def put(self, name: str, data: bytes | BinaryIO) -> None:
         """Store a blob, or replace it completely. The blob is durable when the call returns.

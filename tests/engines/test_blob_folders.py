@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from pathlib import Path
 
 import pytest
 
-from turnlog.core.errors import InvalidInputError
+from turnlog.client.model import Turnlog
+from turnlog.core.errors import CorruptError, InvalidInputError
 from turnlog.engines.files import FileBlobStore, MemoryBlobStore
 
 
@@ -107,3 +109,18 @@ def test_a_refused_name_is_shown_by_its_beginning(folder: Path) -> None:
     with pytest.raises(InvalidInputError) as raised:
         FileBlobStore(folder).get("../" + "x" * 100)
     assert "'../" + "x" * 77 + "'" in str(raised.value)
+
+
+def test_a_database_that_was_moved_without_its_folder_says_which_folder_is_missing(tmp_path: Path) -> None:
+    with Turnlog.open(tmp_path / "agent.db") as log:
+        session = log.sessions.create("desk")
+        session.append({"role": "user", "content": random.Random(7).randbytes(100_000).hex()})
+        session.fork("twin")
+    (tmp_path / "agent.db").rename(tmp_path / "moved.db")
+    with Turnlog.open(tmp_path / "moved.db") as log:
+        for read in (lambda: log.sessions.of("desk").page(), lambda: log.sessions.of("twin").context(budget=2_000)):
+            with pytest.raises(CorruptError, match=r"the folder moved\.db\.blobs, which does not exist"):
+                read()
+        assert "moved.db.blobs" in log.verify().damages[0].detail
+        (tmp_path / "agent.db.blobs").rename(tmp_path / "moved.db.blobs")
+        assert len(log.sessions.of("desk").page().messages) == 1

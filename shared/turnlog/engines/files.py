@@ -28,6 +28,11 @@ class FileBlobStore(BlobStore):
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
 
+    @property
+    def place(self) -> str:
+        missing = "" if self._folder.is_dir() else ", which does not exist; move it together with its SQLite file"
+        return f"the folder {self._folder.name}{missing}"
+
     def put(self, name: str, data: bytes | BinaryIO) -> None:
         path = self._path(name)
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")

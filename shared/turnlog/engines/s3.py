@@ -12,6 +12,7 @@ from turnlog.core.errors import CorruptError, UnavailableError
 from turnlog.core.limits import check_time
 from turnlog.engines.aws_clients import BLOB_SECONDS
 from turnlog.engines.aws_errors import error_code, translated
+from turnlog.ports import BlobStore
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -23,8 +24,8 @@ _CHUNK_BYTES = 256 * 1024
 _DENIED = "AccessDenied"
 
 
-class S3BlobStore:
-    """Implements `BlobStore`. A blob's key is ``prefix`` and its name. S3 and the reader check a SHA-256 of the bytes."""
+class S3BlobStore(BlobStore):
+    """`BlobStore` in S3. A blob's key is ``prefix`` and its name. S3 and the reader check a SHA-256 of the bytes."""
 
     def __init__(self, client: S3Client, bucket: str, prefix: str = "") -> None:
         self._client = client

@@ -97,18 +97,19 @@ class Payloads:
             self._items.write_many([{**item, "pk": to.partition} for item in items.values()])
         for payload in payloads:
             if is_blob(payload):
-                data = self._get_blob(to, payload)
-                if data is None:
-                    raise CorruptError("a payload that a commit names is missing", item=payload.place)
-                self._blobs.put(to.payload_blob(payload.place), data)
+                self._blobs.put(to.payload_blob(payload.place), self._get_blob(to, payload))
 
     def copy_blobs(self, to: SessionKeys, payloads: Sequence[Payload]) -> None:
         """Copy only the payloads in the blob store to another partition."""
         self.copy(to, [payload for payload in payloads if is_blob(payload)])
 
-    def _get_blob(self, keys: SessionKeys, payload: Payload) -> bytes | None:
+    def _get_blob(self, keys: SessionKeys, payload: Payload) -> bytes:
         home = keys.home(payload.home) if payload.home else keys
-        return self._blobs.get(home.payload_blob(payload.place))
+        data = self._blobs.get(home.payload_blob(payload.place))
+        if data is None:
+            message = f"a payload that a commit names is missing in {self._blobs.place}"
+            raise CorruptError(message, item=payload.place)
+        return data
 
     def _store_one(self, prepared: PreparedPayload) -> None:
         if prepared.blob_name is not None:

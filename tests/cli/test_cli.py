@@ -652,6 +652,22 @@ def test_a_path_is_sqlite_for_the_library_and_the_command_line(tmp_path: Path, g
             assert as_json("sessions", option, place)["sessions"][0]["session_id"] == "s"
 
 
+@pytest.mark.parametrize("place", ["~/agent.db", "sqlite:///~/agent.db", "SQLITE:///~/agent.db"])
+def test_a_tilde_is_the_home_of_the_user_in_paths_and_urls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with Turnlog.open(place) as log:
+        log.sessions.create("s")
+    assert (tmp_path / "home" / "agent.db").is_file() and not (tmp_path / "~").exists()
+    assert as_json("sessions", "--url", place)["sessions"][0]["session_id"] == "s"
+
+
+def test_a_name_may_begin_with_a_tilde(tmp_path: Path) -> None:
+    Turnlog.open("~old.db").close()
+    assert (tmp_path / "~old.db").is_file()
+
+
 @pytest.mark.parametrize("given", ["", ":memory:", "sqlite:agent.db", "postgres:x", "http:/host", "a\0b"])
 def test_a_text_that_is_neither_a_path_nor_a_url_is_refused(tmp_path: Path, given: str) -> None:
     with pytest.raises(InvalidInputError, match="neither a path nor a URL"):

@@ -11,10 +11,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 import typer
 
@@ -23,7 +21,7 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import MalformedError, NotFoundError
 from turnlog.core.json_values import parse_strict_json
 from turnlog.core.models import FORMATS
-from turnlog.engines import location_url
+from turnlog.engines import location_url, sqlite_path
 from turnlog.settings import LOCAL_OPERATOR, PREFIX, Settings
 
 DEFAULT_DATA = ".turnlog"
@@ -193,11 +191,6 @@ def has_data(connection: Connection) -> bool:
     """Return whether there is a database file at the place; True for other engines and for services."""
     path = sqlite_path(location_url(connection.where or DEFAULT_DATA))
     return path is None or path.is_file()
-
-
-def sqlite_path(url: str) -> Path | None:
-    """Return the database file of an engine's URL, or None for another engine or a service."""
-    return Path(unquote(url.removeprefix("sqlite:///"))) if url.startswith("sqlite:///") else None
 
 
 def served_settings(engine: str) -> Settings:

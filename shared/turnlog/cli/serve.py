@@ -29,13 +29,12 @@ from turnlog.cli.options import (
     open_or_make_client,
     remember,
     served_settings,
-    sqlite_path,
     with_connection,
 )
 from turnlog.cli.screen import console, plain, print_json, table
 from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import InvalidInputError
-from turnlog.engines import SystemClock, location_url
+from turnlog.engines import SystemClock, location_url, sqlite_path
 from turnlog.http.api import FILE, Admit, Answering, ApiAnswer, ApiRequest
 from turnlog.server import local_server
 from turnlog.server.admission import is_loopback

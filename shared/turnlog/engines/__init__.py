@@ -84,12 +84,23 @@ def location_url(location: str | os.PathLike[str]) -> str:
         raise _invalid(
             f"{text[:200]!r} is neither a path nor a URL: give agent.db, sqlite:///agent.db, memory:// or https://HOST"
         )
-    path = Path(text).expanduser()
+    path = _at_home(text)
     try:
         is_folder = path.is_dir() or (not path.suffix and not path.is_file())
     except OSError as error:
         raise _invalid(f"{text[:200]!r} can't be a path: {(error.strerror or '').lower()}") from error
     return "sqlite:///" + quote(str(path / DATABASE if is_folder else path))
+
+
+def sqlite_path(url: str) -> Path | None:
+    """Return the database file of an engine's URL, ``~`` being the user's home; None for another engine or a service."""
+    scheme, _, path = url.partition(":///")
+    return _at_home(unquote(path)) if scheme.lower() == "sqlite" else None
+
+
+def _at_home(path: str) -> Path:
+    """Return a path with the user's home in place of a leading ``~``."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - `Path.expanduser` raises for a file such as ~old.db
 
 
 def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
@@ -98,10 +109,10 @@ def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
     if settings.tenant_role_arn and url.scheme != "dynamodb":
         raise _invalid(f"TURNLOG_TENANT_ROLE_ARN keeps tenants apart on dynamodb:// only, not on {shown}")
     if url.scheme == "sqlite":
-        has_more = url.netloc or url.query or url.fragment
-        if has_more or not url.path.strip("/") or "\0" in unquote(url.path):
+        path = sqlite_path(settings.engine)
+        if path is None or url.query or url.fragment or not url.path.strip("/") or "\0" in str(path):
             raise _invalid(f"engine {shown} is not sqlite:///PATH")
-        return _embedded(Path(unquote(url.path[1:])), settings, clock, ids)
+        return _embedded(path, settings, clock, ids)
     if settings.engine == "memory://":
         return _embedded(Path(":memory:"), settings, clock, ids)
     if url.scheme == "dynamodb":

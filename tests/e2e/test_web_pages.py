@@ -208,7 +208,13 @@ def test_default_ports_are_left_out_of_origins(service: Service) -> None:
 )
 @pytest.mark.parametrize(
     "kind",
-    [(), ("Content-Type:",), ("Content-Type: text/plain",), ("Content-Type: application/x-www-form-urlencoded",)],
+    [
+        (),
+        ("Content-Type:",),
+        ("Content-Type: text/plain",),
+        ("Content-Type: application/x-www-form-urlencoded",),
+        ("Content-Type: application/json", "Content-Encoding: gzip"),
+    ],
 )
 def test_a_body_needs_its_content_type_on_every_route(service: Service, route: Route, kind: tuple[str, ...]) -> None:
     before = service.state()

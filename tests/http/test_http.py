@@ -303,6 +303,14 @@ def test_another_content_type_is_415(session: Service) -> None:
         )
 
 
+@pytest.mark.parametrize(("encoding", "status"), [("gzip", 415), ("BR", 415), ("identity", 201)])
+def test_a_compressed_body_is_415(session: Service, encoding: str, status: int) -> None:
+    headers = {"content-type": "application/json", "Content-Encoding": encoding}
+    answer = session("POST", "/v1/sessions/s/messages", body=MESSAGE, headers=headers)
+    assert answer[0] == status and (status == 201 or "without a header Content-Encoding" in answer[1]["detail"])
+    assert session("GET", "/v1/sessions", headers={"content-encoding": encoding})[0] == 200, "there is no body"
+
+
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_a_body_without_content_type_is_415_on_every_route(session: Service, route: Route) -> None:
     path = re.sub("{.*?}", "s", route.path)

@@ -144,6 +144,8 @@ class Api:
             path["session_id"] = unquote(unquote(path["session_id"]))
         app = self._app()
         caller = admit(app) if route.resource != "health" else _NOBODY
+        if request.body and request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+            raise UnsupportedMediaTypeError("the body is compressed: send it without a header Content-Encoding")
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         may_upload = route.name == "append_messages"
         is_direct = may_upload and len(request.body) > MAX_BODY_BYTES and not app.links.has_addresses

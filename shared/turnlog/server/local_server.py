@@ -72,6 +72,7 @@ _REQUEST_SECONDS = 27.0
 TENANT_HEADER, USER_HEADER = "HTTP_X_TURNLOG_TENANT", "HTTP_X_TURNLOG_USER"
 _HEADERS = {
     "content-type": "CONTENT_TYPE",
+    "content-encoding": "HTTP_CONTENT_ENCODING",
     "idempotency-key": "HTTP_IDEMPOTENCY_KEY",
     "x-correlation-id": "HTTP_X_CORRELATION_ID",
 }

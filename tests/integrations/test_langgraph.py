@@ -35,6 +35,7 @@ from tests.integrations.served import url_of
 from turnlog import Turnlog
 from turnlog.core.errors import CorruptError, InvalidInputError, SessionEndedError, UnavailableError
 from turnlog.integrations.langgraph import TurnlogSaver, records
+from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES
 
 CLAUSES = 81
 
@@ -125,6 +126,14 @@ def test_a_list_is_what_it_was_however_it_has_changed(harness: Harness, lists: l
         assert listed == lists[::-1] and repr(listed) == repr(lists[::-1])
 
 
+def test_a_checkpoint_is_found_whose_id_begins_another_ones(harness: Harness) -> None:
+    branch = Branch(TurnlogSaver(harness.log()))
+    for checkpoint_id in ("1", "1-a"):
+        branch.put(checkpoint_id, m=[checkpoint_id])
+        result = branch.get("1", saver=TurnlogSaver(harness.log()))
+        assert result is not None and result.checkpoint["channel_values"] == {"m": ["1"]}
+
+
 def test_a_copy_of_a_checkpoint_beside_it_has_its_values(harness: Harness) -> None:
     """As LangGraph forks: the same versions, nothing new, the parent's parent."""
     branch = Branch(TurnlogSaver(harness.log()))
@@ -169,6 +178,15 @@ def test_writes_come_back_in_order_of_path_task_and_index_and_the_first_one_stay
         ]
 
 
+def test_writes_larger_than_a_document_come_back(harness: Harness) -> None:
+    saver = TurnlogSaver(harness.log())
+    Branch(saver).put("1", m=["a"])
+    large = [random.Random(seed).randbytes(MAX_DOCUMENT_BYTES // 2) for seed in range(3)]
+    saver.put_writes(config(checkpoint_id="1"), [("m", large)], "task")
+    result = TurnlogSaver(harness.log()).get_tuple(config())
+    assert result is not None and result.pending_writes == [("task", "m", large)]
+
+
 def test_versions_grow_from_numbers_texts_and_nothing(harness: Harness) -> None:
     saver = TurnlogSaver(harness.log())
     first = saver.get_next_version(None)
@@ -197,6 +215,16 @@ def test_threads_of_any_name_are_listed_by_it_and_a_deleted_one_can_be_used_agai
     log.sessions.get("plain-1").end()
     with pytest.raises(SessionEndedError):
         Branch(saver, "plain-1").put("2", m=["no more"])
+
+
+def test_names_that_look_like_a_digest_or_sort_last_are_listed(harness: Harness) -> None:
+    saver = TurnlogSaver(harness.log())
+    Branch(saver, "t", "~node:1").put("~~~", m=[1])
+    Branch(saver, "t", "zzz").put("1", m=[2])
+    configs = [item.config["configurable"] for item in saver.list(config("t", None))]
+    assert {(item["checkpoint_ns"], item["checkpoint_id"]) for item in configs} == {("~node:1", "~~~"), ("zzz", "1")}
+    saver.delete_thread("t")
+    assert list(saver.list(config("t", None))) == []
 
 
 def test_a_thread_can_live_in_the_session_of_its_conversation(harness: Harness) -> None:

@@ -67,7 +67,7 @@ def task_of(name: str) -> str | None:
 
 
 def namespace_of(key: str) -> tuple[str, str | None]:
-    """Return the namespace's name in a key, and the namespace itself; None when the name is a digest."""
+    """Return the namespace's name in a key, and the namespace itself; None when the name may be a digest."""
     name = key.removeprefix(CHECKPOINTS).partition("/")[0]
     return name, (None if name.startswith(_HASHED) else unquote(name))
 
@@ -140,7 +140,7 @@ class ThreadSessions:
                 if first is None:
                     return namespaces
                 key_part, name = namespace_of(first.key)
-                after = f"{CHECKPOINTS}{key_part}/{_LAST}"
+                after = f"{CHECKPOINTS}{key_part}0"  # "0" is the next character after "/"
                 name = name if name is not None else self._named(reading, key_part)
                 if name is not None:
                     namespaces.append(Namespace(thread_id, name))
@@ -160,12 +160,12 @@ class ThreadSessions:
         self._log.sessions.get_or_create(session_id, **settings)
 
     def _named(self, reading: Any, name: str) -> str | None:
-        """Return the namespace of a digest, as one of its checkpoints stores it; None when there is no checkpoint."""
+        """Return the namespace of a name that looks like a digest: the one that a checkpoint stores, or the name itself.
+
+        None when there is no checkpoint.
+        """
         for document in reading.list(f"{CHECKPOINTS}{name}/"):
             if "/w/" not in document.key:
-                return checkpoint_of(document.data, item=document.key).namespace
+                namespace = checkpoint_of(document.data, item=document.key).namespace
+                return namespace if namespace is not None else unquote(name)
         return None
-
-
-_LAST = "~~"
-"""Sorts after every checkpoint id in a key."""

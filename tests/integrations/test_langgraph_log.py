@@ -341,6 +341,17 @@ def test_what_no_log_takes_is_named_and_the_graph_goes_on() -> None:
         assert branch.get() is not None
 
 
+@pytest.mark.parametrize("replies", [1, 2])
+def test_the_history_has_the_usage_of_a_checkpoints_only_reply(replies: int) -> None:
+    usage: Any = {"input_tokens": 7, "output_tokens": 2, "total_tokens": 9}
+    messages = [AIMessage(f"{number}", id=f"{number}", usage_metadata=usage) for number in range(replies)]
+    with Turnlog.open("memory://") as log:
+        Branch(TurnlogSaver(log)).put("1", messages=[HumanMessage("hi", id="q"), *messages])
+        entries = [entry.metadata or {} for entry in log.sessions.of("t").history()]
+    stored = [metadata["usage"] for metadata in entries if "usage" in metadata]
+    assert stored == ([{"input_tokens": 7, "output_tokens": 2}] if replies == 1 else [])
+
+
 def test_threads_without_messages_and_other_channels(harness: Harness) -> None:
     log = harness.log()
     Branch(TurnlogSaver(log, messages=None)).put("1", messages=[HumanMessage("hi", id="1")])

@@ -253,6 +253,15 @@ def test_e1_what_lies_behind_a_forks_moment_is_not_in_its_copy(harness: Harness)
     assert verified(harness, SessionKeys(OWNER, "forked"))
 
 
+def test_a_fork_redacts_nothing_that_lies_behind_its_moment(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.append({"role": "user", "content": "shared"}, {"role": "user", "content": "not shared"})
+    fork = session.fork("forked", at=2)
+    with pytest.raises(NotFoundError):
+        fork.redact(3)
+    assert not any(message.redacted for message in session.messages())
+
+
 @pytest.mark.parametrize("position", [2, 3, 4, 5])
 def test_e5_the_forks_that_have_the_message_are_cleared_and_no_others(harness: Harness, position: int) -> None:
     """What is cleared includes the exports of a session: a fork that never had the message keeps its own."""

@@ -415,6 +415,13 @@ def test_a_run_that_began_no_loop_refuses_no_other(log: Turnlog) -> None:
     assert "run_active" not in codes(session.append(user("go"), run_id="run-2"))
 
 
+def test_a_loop_without_a_run_is_not_that_of_the_run_before(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    session.append(user("go"), assistant("done"), run_id="run-1")
+    session.append(user("again"))
+    assert "run_active" not in codes(session.append(assistant("done"), run_id="run-2"))
+
+
 def test_an_unfinished_loop_is_refused_when_strict_until_it_times_out(log: Turnlog, harness: Any) -> None:
     session = log.sessions.create("strict", strict=True, loop_timeout_seconds=60)
     session.append(user("go"), assistant(None, ("c1", "f")), result("c1", "x"))
@@ -422,8 +429,18 @@ def test_an_unfinished_loop_is_refused_when_strict_until_it_times_out(log: Turnl
         session.append(user("hello?"))
     with pytest.raises(LoopUnfinishedError):
         session.append(assistant(None, ("c2", "f")), result("c2", "x"), user("hello?"))
-    harness.clock.advance(61)
+    harness.clock.advance(60)
+    with pytest.raises(LoopUnfinishedError):
+        session.append(user("hello?"))
+    harness.clock.advance(1)
     assert session.append(user("hello?")).loop == 2
+
+
+def test_two_user_messages_after_a_time_out_open_one_loop(log: Turnlog, harness: Any) -> None:
+    session = log.sessions.create("s", loop_timeout_seconds=60)
+    session.append(user("go"))
+    harness.clock.advance(61)
+    assert session.append(user("hello?"), user("anyone?")).loop == 2
 
 
 @pytest.mark.parametrize("calls", [0, 1, 20])

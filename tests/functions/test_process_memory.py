@@ -99,7 +99,7 @@ def test_v3_a_handler_holds_no_more_after_many_sessions_than_after_few(monkeypat
     few = served.until(FEW)
     many = served.until(MANY)
     assert many - few < OBJECTS_PER_REQUEST * (MANY - FEW)
-    assert 0 < VERIFIED.bytes <= CACHE_BYTES
+    assert 0 < VERIFIED.size_bytes <= CACHE_BYTES
 
 
 @pytest.mark.full

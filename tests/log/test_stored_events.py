@@ -108,10 +108,10 @@ PAYLOAD = events.Payload("R#000000000002~" + "0" * 18, 9, "f" * 32)
 
 def read(event: Any, payload: events.Payload | None) -> Any:
     """Return an event as a reader has it, from its line and its payload in JSON."""
-    line = json.loads(encode_json(stored_line(event, payload, None)))
+    line = json.loads(encode_json(stored_line(event, payload)))
     assert payload_of(line) == payload
     parts = json.loads(payload_content(event)) if payload is not None else None
-    return read_event(line, position=event.position, payload=payload_of(line), parts=parts, card=read_card)
+    return read_event(line, position=event.position, payload=payload_of(line), parts=parts)
 
 
 @settings(max_examples=examples(1600), deadline=None)
@@ -132,7 +132,7 @@ def test_what_is_stored_is_read_back_equal(event: Any) -> None:
 )
 def test_a_line_has_these_names(event: Any, line: Any) -> None:
     """Logs of years ago are read by them."""
-    assert stored_line(event, None, None) == line
+    assert stored_line(event, None) == line
     assert read(event, None) == event
 
 
@@ -141,7 +141,7 @@ def test_a_line_has_these_names(event: Any, line: Any) -> None:
 def test_a_line_of_a_message_has_each_thing_once_and_nothing_that_is_as_in_most(event: events.MessageEvent) -> None:
     """Every byte of a line is paid for by each append."""
     fields = {short for short, name in ENVELOPE.items() if getattr(event.envelope, name) != getattr(PLAIN, name)}
-    inline, beside = stored_line(event, None, None), stored_line(replace(event, payload=PAYLOAD), PAYLOAD, None)
+    inline, beside = stored_line(event, None), stored_line(replace(event, payload=PAYLOAD), PAYLOAD)
     assert fields == ENVELOPE.keys() & inline.keys()
     assert fields - {"md"} == ENVELOPE.keys() & beside.keys() and "b" not in beside
     assert ("o" in inline, "h" in inline) == (bool(event.opens_loop), event.head_tokens is not None)

@@ -90,12 +90,12 @@ def test_memory_is_bounded_and_the_newest_stay(items: list[Item]) -> None:
     kept = known.read(items[0])
     for item in items[1:]:
         known.read(item)
-        assert known.read(items[0]) is kept and known.bytes <= 20_000
-    assert known.read(items[1]) is not None and 0 < known.bytes <= 20_000
+        assert known.read(items[0]) is kept and known.size_bytes <= 20_000
+    assert known.read(items[1]) is not None and 0 < known.size_bytes <= 20_000
     known.clear()
-    assert known.bytes == 0
+    assert known.size_bytes == 0
     result = VerifiedItems(max_bytes=0)
-    assert result.read(items[0]).header.first == 1 and result.bytes == 0
+    assert result.read(items[0]).header.first == 1 and result.size_bytes == 0
 
 
 def test_threads_read_at_once(items: list[Item]) -> None:
@@ -112,7 +112,7 @@ def test_threads_read_at_once(items: list[Item]) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong and 0 < known.bytes <= 30_000
+    assert not wrong and 0 < known.size_bytes <= 30_000
 
 
 # ------------------------------------------------------------ blobs
@@ -139,17 +139,17 @@ def test_a_blob_of_up_to_a_quarter_of_the_memory_is_kept(size: int, is_kept: boo
     blobs = Blobs(100)
     assert blobs.read("a", size) == blobs.read("a", size) == b"a" * size
     assert blobs.gets == (["a"] if is_kept else ["a", "a"])
-    assert blobs.cache.bytes == (size if is_kept else 0)
+    assert blobs.cache.size_bytes == (size if is_kept else 0)
 
 
 def test_the_blobs_that_were_read_longest_ago_go_first() -> None:
     blobs = Blobs(100)
     for name in "abcd":
         blobs.read(name, 25)
-    assert blobs.cache.bytes == 100, "exactly full"
+    assert blobs.cache.size_bytes == 100, "exactly full"
     blobs.read("a", 25)
     blobs.read("e", 1)
-    assert blobs.cache.bytes == 76
+    assert blobs.cache.size_bytes == 76
     assert blobs.gets == ["a", "b", "c", "d", "e"]
     for name, size in (("a", 25), ("c", 25), ("d", 25), ("e", 1)):
         blobs.read(name, size)
@@ -163,7 +163,7 @@ def test_blobs_leave_half_of_the_memory_to_commits(items: list[Item]) -> None:
     read = [blobs.cache.read(item) for item in items[:5]]
     for name in "abcdef":
         blobs.read(name, 9_000)
-    assert blobs.cache.bytes <= 40_000
+    assert blobs.cache.size_bytes <= 40_000
     assert [blobs.cache.read(item) for item in items[:5]] == read
     assert blobs.cache.read(items[4]) is read[4], "the newest commit stayed"
 
@@ -171,13 +171,13 @@ def test_blobs_leave_half_of_the_memory_to_commits(items: list[Item]) -> None:
 def test_a_cleared_and_a_forgotten_cache_hold_nothing(items: list[Item]) -> None:
     blobs = Blobs(1_000_000)
     blobs.read("a", 25)
-    before = blobs.cache.bytes
+    before = blobs.cache.size_bytes
     blobs.cache.read(items[0])
     blobs.cache.forget(items[0])
     blobs.cache.forget(items[0])
-    assert blobs.cache.bytes == before == 25
+    assert blobs.cache.size_bytes == before == 25
     blobs.cache.clear()
-    assert blobs.cache.bytes == 0
+    assert blobs.cache.size_bytes == 0
     blobs.read("a", 25)
     assert blobs.gets == ["a", "a"]
 
@@ -188,15 +188,15 @@ def test_d4_a_missing_blob_is_none_and_another_is_named() -> None:
     with pytest.raises(CorruptError) as raised:
         cache.blob("a", "0" * 64, lambda: b"other")
     assert raised.value.details["item"] == "a"
-    assert cache.bytes == 0
+    assert cache.size_bytes == 0
 
 
 def test_the_commits_that_were_read_longest_ago_go_first(items: list[Item]) -> None:
     measured = VerifiedItems()
     for item in items[1:4]:
         measured.read(item)
-    known = VerifiedItems(measured.bytes)
+    known = VerifiedItems(measured.size_bytes)
     read = [known.read(item) for item in items[:4]]
-    assert known.bytes == measured.bytes, "exactly full"
+    assert known.size_bytes == measured.size_bytes, "exactly full"
     assert [known.read(item) is verified for item, verified in zip(items[1:4], read[1:], strict=True)] == [True] * 3
     assert known.read(items[0]) is not read[0]

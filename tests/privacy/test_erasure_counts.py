@@ -74,9 +74,9 @@ def test_e1_an_erasure_forgets_what_this_process_has_read(harness: Harness) -> N
     VERIFIED.clear()
     session = harness.log().sessions.create("s")
     session.append({"role": "user", "content": "hi"})
-    assert list(session.messages()) and VERIFIED.bytes > 0
+    assert list(session.messages()) and VERIFIED.size_bytes > 0
     harness.app.erasure.erase(KEYS)
-    assert VERIFIED.bytes == 0
+    assert VERIFIED.size_bytes == 0
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

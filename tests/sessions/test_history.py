@@ -209,9 +209,9 @@ def test_a_history_from_before_keys_were_kept_is_told_without_them() -> None:
     from turnlog.log.read_lines import read_event
 
     line = {"k": "s", "a": "run", "q": 0, "n": 1, "g": "main", "p": {"a": 1}}
-    event = read_event(line, position=2, payload=None, parts=None, card=lambda card: pytest.fail("no message"))
+    event = read_event(line, position=2, payload=None, parts=None)
     assert (event.keys_before, event.keys_after) == (None, None)  # type: ignore[union-attr]
-    assert stored_line(event, None, None) == line
+    assert stored_line(event, None) == line
 
 
 def test_a_page_is_one_request_and_one_for_what_is_out_of_line(harness: Any, session: Session) -> None:

@@ -49,7 +49,7 @@ def line_of(
     header: Header, events: Sequence[Event], *, lines: Sequence[Any] | None = None, **more: Any
 ) -> dict[str, Any]:
     """Return the line of a commit; whatever is in it, its hash is right."""
-    parsed = lines if lines is not None else [stored_line(event, None, None) for event in events]
+    parsed = lines if lines is not None else [stored_line(event, None) for event in events]
     item: dict[str, Any] = {**header_attributes(header), **more}
     covered = hashed_header(commit_sort_key(header.first), item)
     digests = [line_digest(encode_json(line)) for line in parsed]
@@ -228,7 +228,7 @@ def test_a_message_has_the_types_of_its_fields(changes: dict[str, Any], is_taken
 
 
 def test_a_message_has_a_body() -> None:
-    line = stored_line(said(5), None, None)
+    line = stored_line(said(5), None)
     for changed in ({**line, "b": None}, {name: value for name, value in line.items() if name != "b"}):
         assert not taken(line_of(HEADER, [], lines=[changed]))
 
@@ -357,7 +357,7 @@ def test_a_value_has_the_type_that_its_field_declares(value: object, expected: A
 @pytest.mark.parametrize(("last", "is_read"), [(1, False), (2, True), (3, False)])
 def test_d4_a_commit_in_a_segment_has_the_events_of_its_positions(last: int, is_read: bool) -> None:
     """Also where every hash is right."""
-    lines = [encode_json(stored_line(said(position), None, None)) for position in (1, 2)]
+    lines = [encode_json(stored_line(said(position), None)) for position in (1, 2)]
     item: dict[str, Any] = {
         "sk": commit_sort_key(1),
         **header_attributes(replace(HEADER, first=1, last=last, kind="c", flow=Flow(messages=2, tokens=2))),

@@ -77,7 +77,8 @@ class Payload:
 class MessageEvent:
     """A message in the log.
 
-    ``body`` is None while its payload has not been fetched; then ``facts`` (from the card) may be None as well.
+    ``body`` is None while its payload has not been fetched. ``facts`` is the outline from the card of a payload, if it has one; for
+    a message that is to be stored, the one to make the card of.
     ``opens_loop`` is the number of the loop that begins with this message, or 0. ``head_tokens`` counts the first
     `HEAD_TOKEN_CHARS` characters of a longer text.
     """

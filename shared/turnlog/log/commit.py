@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 from hashlib import sha256
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any
 
 from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.events import Event, MessageEvent, Payload
@@ -21,7 +21,6 @@ from turnlog.core.positions import Stretch
 from turnlog.log.headers import GENESIS, Header, chain_hash, hashed_header, item_name, log_key, read_header
 from turnlog.log.keys import commit_sort_key
 from turnlog.log.packing import count_content, decoding, line_digest, unpack
-from turnlog.log.payloads import read_card
 from turnlog.log.read_lines import parse_lines, payload_of, read_event, upcast
 from turnlog.log.tombstones import is_slot_tombstone
 from turnlog.ports import Item
@@ -29,8 +28,6 @@ from turnlog.ports import Item
 MAX_BYTES = 8 * 1024 * 1024
 _OVERHEAD_BYTES = 2 * 1024
 """Estimated memory of a commit's objects, without their contents."""
-Blob: TypeAlias = bytes
-"""Another name for ``bytes``, which is a property of `VerifiedItems`."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -53,13 +50,13 @@ class VerifiedItems:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._found: OrderedDict[tuple[object, object], tuple[Item, Verified, int]] = OrderedDict()
-        self._blobs: OrderedDict[tuple[str, str], Blob] = OrderedDict()
+        self._blobs: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._blob_bytes = 0
         self._bytes = 0
         self._lock = Lock()
 
     @property
-    def bytes(self) -> int:
+    def size_bytes(self) -> int:
         return self._bytes
 
     def read(self, item: Item) -> Verified:
@@ -92,7 +89,7 @@ class VerifiedItems:
             known = self._found.pop((item.get("pk"), item.get("sk")), None)
             self._bytes -= known[2] if known is not None else 0
 
-    def blob(self, name: str, digest: str, get: Callable[[], Blob | None]) -> Blob | None:
+    def blob(self, name: str, digest: str, get: Callable[[], bytes | None]) -> bytes | None:
         """Return an immutable blob with this SHA-256 (hexadecimal), from the cache or from ``get``; None when there is none.
 
         Raises a `CorruptError` that names the blob when its digest differs. Blobs larger than a quarter of ``max_bytes``
@@ -290,4 +287,4 @@ def _event(commit: Commit, position: int, contents: Mapping[str, bytes]) -> Even
     line = commit.line(position)
     payload = commit.payload_of(line) if "@" in line else None
     parts = json.loads(contents[payload.place]) if payload is not None and payload.place in contents else None
-    return read_event(line, position=position, payload=payload, parts=parts, card=read_card)
+    return read_event(line, position=position, payload=payload, parts=parts)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, TypeAlias
 
-from turnlog.core.calls import MessageOutline
 from turnlog.core.errors import ConflictError, CorruptError, NotFoundError
 from turnlog.core.events import Event, ForkEvent, MessageEvent, Payload, RewindEvent
 from turnlog.core.json_values import JsonObject, encode_json
@@ -60,7 +59,6 @@ class Draft:
 
     header: Header
     events: tuple[Event, ...]
-    facts: tuple[MessageOutline | None, ...] = ()
 
 
 Stored: TypeAlias = dict[tuple[int, str], Payload]
@@ -204,8 +202,7 @@ class CommitLog:
         """Return the stored lines of a commit's events, as objects and encoded, after storing their large payloads."""
         prepared, lines, encoded = list[PreparedPayload](), list[JsonObject](), list[bytes]()
         for index, event in enumerate(draft.events):
-            facts = draft.facts[index] if index < len(draft.facts) else None
-            line = stored_line(event, None, facts)
+            line = stored_line(event, None)
             data = encode_json(line)
             # A line holds its payload, so a short line has no large one.
             if len(data) > INLINE_BYTES:
@@ -217,7 +214,7 @@ class CommitLog:
                         prepared.append(large)
                         stored[place] = large.payload
                 if place in stored:
-                    line = stored_line(event, stored[place], facts)
+                    line = stored_line(event, stored[place])
                     data = encode_json(line)
             lines.append(line)
             encoded.append(data)

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from turnlog.core.calls import MessageOutline
 from turnlog.core.events import (
     NO_ENVELOPE,
     CloseEvent,
@@ -53,8 +52,8 @@ _OF_A_HIDDEN_MESSAGE = ("t", "o", "pt", "ag")
 _CONTENTS_OF_A_SUMMARY = ("x", "fx", "ow", "@")
 
 
-def _message_line(event: MessageEvent, payload: Payload | None, facts: MessageOutline | None) -> JsonObject:
-    """Return the stored form of a message: with its body, or with its payload's place and card."""
+def _message_line(event: MessageEvent, payload: Payload | None) -> JsonObject:
+    """Return the stored form of a message: with its body, or with its payload's place and the card of its outline."""
     line: JsonObject = {"k": "m", "f": event.format, "t": event.tokens}
     for short, name in ENVELOPE.items() if event.envelope is not NO_ENVELOPE else ():
         value = getattr(event.envelope, name)
@@ -71,7 +70,7 @@ def _message_line(event: MessageEvent, payload: Payload | None, facts: MessageOu
     if payload is None:
         line["b"] = event.body
     else:
-        card = make_card(facts) if facts is not None else None
+        card = make_card(event.facts) if event.facts is not None else None
         line |= payload_fields(payload) | ({"c": card} if card is not None else {})
     return line
 
@@ -229,10 +228,10 @@ def payload_content(event: Event) -> bytes:
     return encode_json(parts) if parts else b""
 
 
-def stored_line(event: Event, payload: Payload | None, facts: MessageOutline | None) -> JsonObject:
+def stored_line(event: Event, payload: Payload | None) -> JsonObject:
     """Return the stored line of an event. With ``payload``, the line has its address instead of the contents."""
     if isinstance(event, MessageEvent):
-        return _message_line(event, payload, facts)
+        return _message_line(event, payload)
     return _HEADS[type(event)](event) | (payload_fields(payload) if payload is not None else _parts(event))
 
 

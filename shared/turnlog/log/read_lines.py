@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from turnlog.core.calls import MessageOutline
 from turnlog.core.events import (
     NO_ENVELOPE,
     CloseEvent,
@@ -31,6 +30,7 @@ from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
 from turnlog.core.summaries import Branch
 from turnlog.core.times import MINUTES_A_DAY
 from turnlog.log.lines import ENVELOPE
+from turnlog.log.payloads import read_card
 
 Upcaster: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: dict[int, Upcaster] = {}
@@ -90,14 +90,7 @@ def upcast(line: dict[str, Any], version: int) -> dict[str, Any]:
     return line
 
 
-def read_event(
-    line: dict[str, Any],
-    *,
-    position: int,
-    payload: Payload | None,
-    parts: dict[str, Any] | None,
-    card: Callable[[dict[str, Any]], MessageOutline],
-) -> Event:
+def read_event(line: dict[str, Any], *, position: int, payload: Payload | None, parts: dict[str, Any] | None) -> Event:
     """Return the event in a stored line. ``parts`` is the content of its ``payload`` when that has been fetched."""
     if line["k"] == "y":
         return summary_from(line, position=position, parts=parts)
@@ -111,7 +104,7 @@ def read_event(
             body=held["b"] if held is not None else None,
             opens_loop=line.get("o", 0),
             head_tokens=line.get("h"),
-            facts=card(line["c"]) if "c" in line else None,
+            facts=read_card(line["c"]) if "c" in line else None,
             payload=payload,
             notes=_read_notes(line),
             redacted="rx" in line,

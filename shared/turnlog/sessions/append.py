@@ -187,7 +187,7 @@ class AppendWrite:
             self.summaries = self._ask.trigger(new, settings, tail.meta)
             if self.summaries.is_due(new):
                 new = replace(new, asked=CompressionRequest(flow.loop.number, time_ms))
-        return Draft(new, tuple(events), tuple(incoming.facts for incoming in self._batch))
+        return Draft(new, tuple(events))
 
     def write_caches(self, written: WriteResult) -> None:
         """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 from turnlog.core.errors import BuildMismatchError, InvalidInputError, OtherRendererError
-from turnlog.core.events import SummaryEvent
+from turnlog.core.events import NO_ENVELOPE, MessageEvent, SummaryEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.loops import Arrival, Flow, accept
@@ -39,7 +39,7 @@ from turnlog.sessions.context_models import (
     WindowAnswer,
 )
 from turnlog.sessions.context_requests import ContextRequest, counted_by_the_provider, effective, request_of
-from turnlog.sessions.incoming import message_event, understand, with_calls
+from turnlog.sessions.incoming import understand, with_calls
 from turnlog.sessions.session_history import (
     FindInSession,
     SessionHistory,
@@ -281,10 +281,13 @@ class BuildWindows:
         flow, sources, call_count = Flow(), list[Source](), 0
         codec = codec_of(body.input_format, pointer="/input_format") if body.input_format is not None else None
         for index, message_body in enumerate(body.messages):
-            incoming, position = understand(message_body, index, self._counter, codec=codec), index + 1
-            call_count = with_calls(call_count, incoming.facts, index)
-            flow = accept(flow, Arrival(position, index, incoming.message, incoming.facts, incoming.tokens)).flow
-            sources.append(Source(message_event(incoming, position), flow.loop.number, 0))
+            parsed, position = understand(message_body, index, self._counter, codec=codec), index + 1
+            call_count = with_calls(call_count, parsed.facts, index)
+            flow = accept(flow, Arrival(position, index, parsed.message, parsed.facts, parsed.tokens)).flow
+            event = MessageEvent(
+                position, parsed.codec.format, parsed.tokens, NO_ENVELOPE, parsed.body, head_tokens=parsed.head_tokens
+            )
+            sources.append(Source(event, flow.loop.number, 0))
         return sources, flow.tokens
 
 

@@ -94,6 +94,7 @@ def message_event(
         body=incoming.body,
         opens_loop=opens_loop,
         head_tokens=incoming.head_tokens,
+        facts=incoming.facts,
         recall=recall,
         notes=notes,
     )

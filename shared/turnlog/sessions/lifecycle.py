@@ -255,9 +255,7 @@ def _draft(
         pinned=(),
     )
     create = CreateEvent(1, keys.session_id, settings, state)
-    if message is None:
-        return Draft(header, (create,))
-    return Draft(header, (create, message_event(message, 2)), (None, message.facts))
+    return Draft(header, (create, message_event(message, 2)) if message is not None else (create,))
 
 
 class EndSessions:

@@ -69,6 +69,6 @@ class Summaries:
         ``time_ms`` is the time of the summary's commit. ``rewound`` is the position of a rewind that made the summary
         current again, or 0.
         """
-        line = stored_line(replace(event, outline=""), None, None)
+        line = stored_line(replace(event, outline=""), None)
         content: dict[str, AttributeValue] = {"t": time_ms, "b": pack(encode_json(line))}
         self._caches.write(keys.summary, content, position=event.position, rewound=rewound)

@@ -28,7 +28,6 @@ from turnlog.log.caches import (
     due_at,
     is_listing_due,
     is_settled,
-    meta_content,
     read_meta,
     reflected_position,
     session_id_of,
@@ -62,7 +61,7 @@ class Room:
         self, settings: SessionSettings, payload: Payload | None, *, position: int = 1, rewound: int = 0
     ) -> Item | None:
         """Write the settings; return the item of their own, if they have one."""
-        self.caches.write_settings(KEYS, settings, position=position, created_ms=5, payload=payload, rewound=rewound)
+        self.caches.write_settings(KEYS, CurrentSettings(settings, 5, position, payload=payload), rewound=rewound)
         return self.caches.read(KEYS.system)
 
 
@@ -185,7 +184,7 @@ def test_settings_that_count_silence_in_days_are_read_in_minutes() -> None:
 
 def test_an_entry_has_what_a_list_shows_and_no_more() -> None:
     key = KEYS.directory
-    entry = directory_item(KEYS, SessionSettings(title="t"), created_ms=9, header=HEADER)
+    entry = directory_item(KEYS, CurrentSettings(SessionSettings(title="t"), 9), HEADER)
     assert entry == {
         "pk": key.pk,
         "sk": key.sk,
@@ -203,7 +202,7 @@ def test_an_entry_has_what_a_list_shows_and_no_more() -> None:
 
 
 def test_an_entry_of_a_session_that_is_being_created_counts_nothing() -> None:
-    entry = directory_item(KEYS, SessionSettings(inactive_after_minutes=2), created_ms=9, header=None, missing=2)
+    entry = directory_item(KEYS, CurrentSettings(SessionSettings(inactive_after_minutes=2), 9, missing=2), None)
     assert [entry[name] for name in ("st", "a", "pos", "ct", "g1sk")] == ["creating", 9, 0, "0 0 0", f"{9:013d}#s1"]
     assert {name: entry[name] for name in ("g2pk", "g2sk")} == due_index(KEYS, 9 + 2 * 60_000)
     assert read_meta(entry).missing == 2, "what the caller says is missing stays so"
@@ -213,7 +212,7 @@ def test_an_entry_of_a_session_that_is_being_created_counts_nothing() -> None:
 def test_an_entry_has_the_summary_the_window_sent_and_whether_it_is_exact() -> None:
     summary, sent = Covered(5, 4, 2, 3, 40), Sent(4, 8)
     header = replace(HEADER, summary=summary, sent=sent, ended=6, ttl_days=1, idle_ms=900_000_000_000)
-    entry = directory_item(KEYS, SessionSettings(ttl_days=1), created_ms=9, header=header, settled=True)
+    entry = directory_item(KEYS, CurrentSettings(SessionSettings(ttl_days=1), 9), header, settled=True)
     assert (entry["sm"], entry["ws"], entry["ok"], entry["st"]) == (summary.encode(), sent.encode(), 1, "ended")
     assert (entry["a"], entry["g1sk"]) == (900_000_000_000, f"{900_000_000_000:013d}#s1"), "the newest activity"
     assert entry["g2sk"] == due_index(KEYS, 900_000_000_000 + DAY_MS)["g2sk"]
@@ -234,7 +233,7 @@ def test_the_first_commit_of_each_five_minutes_updates_the_entry(before_ms: int,
 
 def meta_of(settings: SessionSettings, **changes: Any) -> Item:
     room = Room()
-    room.caches.write_settings(KEYS, settings, position=3, created_ms=5, payload=None)
+    room.caches.write_settings(KEYS, CurrentSettings(settings, 5, 3))
     item = {**(room.caches.read(KEYS.meta) or {}), **changes}
     return {name: value for name, value in item.items() if value is not None}
 
@@ -293,13 +292,9 @@ def test_d4_an_entry_without_a_status_is_told_by_its_name() -> None:
     assert raised.value.details["item"] == "S#s1"
 
 
-def test_the_content_of_meta_has_no_key() -> None:
-    assert dict(meta_content({}, missing=0, created_ms=5, has_schema=True)) == {
-        "v": 1,
-        "c": 5,
-        "b": pack(b"{}"),
-        "ss": 1,
-    }
+def test_meta_has_these_attributes() -> None:
+    meta = meta_of(SessionSettings(state_schema={"type": "object"}))
+    assert meta == {"pk": KEYS.partition, "sk": "D#META", "pos": 3, "v": 1, "c": 5, "b": pack(b'{"x":1}'), "ss": 1}
 
 
 def test_a_damaged_cache_is_made_again(harness: Harness) -> None:

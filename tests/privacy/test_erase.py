@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -95,14 +96,12 @@ def test_caches_that_are_written_late_bring_nothing_back(harness: Harness) -> No
     session = said(harness)
     log = harness.app.log
     tail = log.commits.tail(KEYS)
-    in_force = log.settings(KEYS, tail.meta, None, tail.header)
+    in_force = log.full_settings(KEYS, tail)
     state, summary = States(log).at(KEYS, tail.header.last_state), Summaries(log).current(KEYS, tail.header.summary)
     job = session.erase()
     for _ in range(2):
         log.write_listing(KEYS, tail.header, in_force)
-        log.caches.write_settings(
-            KEYS, in_force.settings, position=tail.header.last, created_ms=in_force.created_ms, payload=None
-        )
+        log.caches.write_settings(KEYS, replace(in_force, position=tail.header.last, payload=None))
         States(log).write_cache(KEYS, state)
         Summaries(log).write_cache(KEYS, summary.event, time_ms=summary.time_ms)
         with pytest.raises(NotFoundError):

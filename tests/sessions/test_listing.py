@@ -176,11 +176,11 @@ def test_settings_are_read_from_their_caches_and_without_them_from_the_log(
     wanted = sessions.settings_from_log(keys, tail.header)
     system = table.get_many([keys.system]).get(keys.system)
     before = harness.faults.calls
-    assert sessions.settings(keys, tail.meta, system, tail.header) == wanted
+    assert sessions.settings(keys, tail.header, tail.meta, system) == wanted
     assert harness.faults.calls == before, "all is known"
-    assert sessions.settings(keys, tail.meta, None, tail.header) == wanted
+    assert sessions.settings(keys, tail.header, tail.meta) == wanted
     assert harness.faults.calls == before + (system is not None)
     table.delete_many([keys.meta, keys.system])
     for meta, cached in ((None, None), (tail.meta, None), (None, system)):
-        assert sessions.settings(keys, meta, cached, tail.header) == wanted
+        assert sessions.settings(keys, tail.header, meta, cached) == wanted
     assert table.get_many([keys.meta])[keys.meta] == tail.meta, "they are written again"

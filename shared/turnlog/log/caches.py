@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
@@ -40,23 +41,13 @@ class Caches:
         self._items = items
         self._payloads = payloads
 
-    def write_settings(
-        self,
-        keys: SessionKeys,
-        settings: SessionSettings,
-        *,
-        position: int,
-        created_ms: int,
-        payload: Payload | None,
-        rewound: int = 0,
-    ) -> None:
-        """Write META, and ``E#SYS`` for settings that do not fit into META.
-
-        ``payload`` is the payload of the settings' commit, if it is stored out of line. Large settings refer to it.
-        """
-        fields = settings_object(settings)
+    def write_settings(self, keys: SessionKeys, current: CurrentSettings, *, rewound: int = 0) -> None:
+        """Write META, and ``E#SYS`` for settings that do not fit into META."""
+        fields, position, payload = settings_object(current.settings), current.position, current.payload
         short, missing = _short(fields)
-        has_schema = settings.state_schema is not None
+        meta: dict[str, AttributeValue] = {"v": SCHEMA_VERSION, "c": current.created_ms, "b": _packed(short, missing)}
+        if "state_schema" in fields:
+            meta["ss"] = 1
         if missing:
             packed = pack(encode_json({"set": fields}))
             place: dict[str, AttributeValue] = {"b": packed}
@@ -65,7 +56,6 @@ class Caches:
                 if payload.home not in ("", keys.partition):
                     place["hm"] = payload.home
             self.write(keys.system, place, position=position, rewound=rewound)
-        meta = meta_content(short, missing=missing, created_ms=created_ms, has_schema=has_schema)
         self.write(keys.meta, meta, position=position, rewound=rewound)
 
     def settings_in(self, keys: SessionKeys, system: Item) -> SessionSettings:
@@ -104,20 +94,13 @@ def reflected_position(item: Item) -> int:
     return number_in(item, "of" if "of" in item else "pos")
 
 
-def meta_content(short: JsonObject, *, missing: int, created_ms: int, has_schema: bool) -> Mapping[str, AttributeValue]:
-    """Return the attributes of META, without key and position."""
-    item: dict[str, AttributeValue] = {"v": SCHEMA_VERSION, "c": created_ms, "b": _packed(short, missing)}
-    if has_schema:
-        item["ss"] = 1
-    return item
-
-
 @lazy_dataclass(frozen=True, slots=True)
 class CurrentSettings:
     """The settings of a session, its time of creation, and the position of the event that has made them.
 
     ``missing`` says which fields were not read, as META and an entry of the session list do not have them: 0 none; 1 the system
-    text, the tools or the state's schema; 2 the policy and metadata as well.
+    text, the tools or the state's schema; 2 the policy and metadata as well. ``payload`` is that of the settings' commit, where it
+    is stored out of line; the cache of large settings refers to it.
     """
 
     settings: SessionSettings
@@ -125,6 +108,7 @@ class CurrentSettings:
     position: int = 0
     missing: int = 0
     has_schema: bool = False
+    payload: Payload | None = field(default=None, compare=False)
 
 
 def read_meta(item: Item) -> CurrentSettings:
@@ -154,20 +138,14 @@ def _short_settings(packed: bytes, name: str) -> tuple[SessionSettings, int | No
 
 
 def directory_item(
-    keys: SessionKeys,
-    settings: SessionSettings,
-    *,
-    created_ms: int,
-    header: Header | None,
-    settled: bool = False,
-    missing: int = 0,
+    keys: SessionKeys, current: CurrentSettings, header: Header | None, *, settled: bool = False
 ) -> Item:
     """Return a session's entry in the list of its owner's sessions, as of a commit's header.
 
     ``header`` is None for a session that is being created. ``settled`` says that the header was the newest at the end of
-    its five minutes, so the entry stays exact until the next update. ``missing`` says which fields ``settings`` lacks (see
-    `CurrentSettings`).
+    its five minutes, so the entry stays exact until the next update.
     """
+    settings, created_ms = current.settings, current.created_ms
     short, left_out = _short(settings_object(settings))
     status, active_ms, position, totals = "creating", created_ms, 0, "0 0 0"
     if header is not None:
@@ -185,7 +163,7 @@ def directory_item(
         "a": active_ms,
         "pos": position,
         "ct": totals,
-        "b": _packed(short, max(missing, left_out)),
+        "b": _packed(short, max(current.missing, left_out)),
     }
     if header is not None and header.summary is not None:
         item["sm"] = header.summary.encode()

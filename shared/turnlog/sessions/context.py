@@ -230,7 +230,7 @@ class BuildContexts:
         keys, header, caches = reading.keys, reading.header, reading.caches
         if reading.position is not None:
             return self._log.as_of(keys, header)
-        settings = reading.settings or self._log.settings(keys, caches.get(META), caches.get(SYSTEM), header).settings
+        settings = reading.settings or self._log.settings(keys, header, caches.get(META), caches.get(SYSTEM)).settings
         return settings, reading.summary
 
     def _context_request(

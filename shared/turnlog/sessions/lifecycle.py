@@ -154,7 +154,7 @@ class CreateSessions:
         `ConflictError` while the user's data is being erased.
         """
         now = self._log.clock.now_ms()
-        self._log.items.put(directory_item(keys, settings, created_ms=now, header=None), condition=Absent())
+        self._log.items.put(directory_item(keys, CurrentSettings(settings, now), None), condition=Absent())
         self._log.check_in(keys.owner)
         return now
 
@@ -173,8 +173,7 @@ class CreateSessions:
         if body.if_exists == "error":
             raise SessionExistsError(f"session {keys.session_id!r} exists")
         tail = self._log.commits.tail(keys)
-        current = self._log.full_settings(keys, tail)
-        return Created(session_answer(keys, current.settings, tail.header, created_ms=current.created_ms), False)
+        return Created(session_answer(keys, self._log.full_settings(keys, tail), tail.header), False)
 
     def _first_commit(self, keys: SessionKeys) -> Commit | None:
         """Return the session's first commit. `SessionExistsError` while the id of an erased or expired session is reserved."""
@@ -187,24 +186,22 @@ class CreateSessions:
 
     def _answer_created(self, keys: SessionKeys, first: Commit) -> Session:
         """Return the session as it was created, and write its caches: a crash after the first commit may have skipped them."""
-        return self._write_listing(keys, first, self._log.settings_from_log(keys, first.header).settings)
+        return self._write_listing(keys, first.header, self._log.settings_from_log(keys, first.header))
 
     def _write_caches(
         self, keys: SessionKeys, commit: Commit, settings: SessionSettings, state: JsonObject | None = None
     ) -> Session:
         """Write the caches of a new session, and return it."""
-        created, payload = commit.header.time_ms, commit.settings_payload
-        position = commit.header.last_settings
-        self._log.caches.write_settings(keys, settings, position=position, created_ms=created, payload=payload)
+        header, payload = commit.header, commit.settings_payload
+        current = CurrentSettings(settings, header.time_ms, header.last_settings, payload=payload)
+        self._log.caches.write_settings(keys, current)
         if state is not None:
             States(self._log).write_cache(keys, created_state(state))
-        return self._write_listing(keys, commit, settings)
+        return self._write_listing(keys, header, current)
 
-    def _write_listing(self, keys: SessionKeys, commit: Commit, settings: SessionSettings) -> Session:
-        header, created_ms = commit.header, commit.header.time_ms
-        item = directory_item(keys, settings, created_ms=created_ms, header=header)
-        self._log.items.put(item, condition=Less("pos", header.last))
-        return session_answer(keys, settings, header, created_ms=created_ms)
+    def _write_listing(self, keys: SessionKeys, header: Header, current: CurrentSettings) -> Session:
+        self._log.items.put(directory_item(keys, current, header), condition=Less("pos", header.last))
+        return session_answer(keys, current, header)
 
 
 def derived_session_id(owner: Owner, seed: bytes) -> str:
@@ -268,7 +265,7 @@ class EndSessions:
     def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Session:
         keys = SessionKeys(owner, session_id)
         commit, current = self.close(keys, raw_request_key(key, "end session", {}), "ended")
-        return session_answer(keys, current.settings, commit.header, created_ms=current.created_ms)
+        return session_answer(keys, current, commit.header)
 
     def close(
         self, keys: SessionKeys, request: RequestKey | None, reason: OffloadReason
@@ -292,7 +289,7 @@ class EndSessions:
             self._log.repair_caches(keys, tail)
             self._offload.send(keys, header, reason)
             return written.commit, self._log.settings_at(keys, header)
-        current = self._log.settings(keys, tail.meta, None, header)
+        current = self._log.full_settings(keys, tail)
         self._log.write_listing(keys, header, current)
         self._offload.send(keys, header, reason)
         return written.commit, current

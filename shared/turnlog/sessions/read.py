@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from turnlog.core.errors import CorruptError, NotFoundError
@@ -12,7 +13,7 @@ from turnlog.core.loops import Flow, LoopState
 from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
 from turnlog.core.times import milliseconds_since_epoch, read_time, rfc3339
-from turnlog.log.caches import is_listing_due, is_settled, read_meta, session_id_of, status_of
+from turnlog.log.caches import CurrentSettings, is_listing_due, is_settled, read_meta, session_id_of, status_of
 from turnlog.log.headers import Covered, Header, Sent, item_name
 from turnlog.log.keys import USERS_FROM, USERS_TO, OwnerKeys, SessionKeys, TenantKeys
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
@@ -22,14 +23,14 @@ from turnlog.sessions.runs import held_lease
 from turnlog.sessions.session_log import LogUseCase
 
 
-def session_answer(keys: SessionKeys, settings: SessionSettings, header: Header, *, created_ms: int) -> Session:
+def session_answer(keys: SessionKeys, current: CurrentSettings, header: Header) -> Session:
     """Return a session as the API sends it."""
-    flow = header.flow
+    flow, settings = header.flow, current.settings
     asked = settings.bootstrap
     fields = {name: getattr(settings, name) for name in SessionSettings.__slots__ if name in Session.model_fields}
     fields |= {
         "bootstrap": Bootstrapped.model_validate(asked["found"]) if asked is not None else None,
-        "created_at": rfc3339(created_ms),
+        "created_at": rfc3339(current.created_ms),
         "updated_at": rfc3339(header.active_ms),
         "last_sent_at": rfc3339(header.sent.time_ms) if header.sent is not None else None,
         "last_sent_position": header.sent.position if header.sent is not None else None,
@@ -88,7 +89,7 @@ class GetSession(LogUseCase):
         current = self._log.short_settings(keys, tail)
         if current.missing > 1:
             current = self._log.full_settings(keys, tail)
-        return session_answer(keys, current.settings, tail.header, created_ms=current.created_ms)
+        return session_answer(keys, current, tail.header)
 
 
 EVERY_USER = "*"
@@ -176,17 +177,16 @@ class ListSessions(LogUseCase):
         keys, now = SessionKeys(owner, session_id_of(item)), self._log.clock.now_ms()
         if status_of(item) == "creating" or not is_settled(item, now):
             return self._from_log(keys)
-        meta = read_meta(item)
-        settings = meta.settings
-        header = _header_of_entry(item, settings.ttl_days or 0)
+        current = read_meta(item)
+        header = _header_of_entry(item, current.settings.ttl_days or 0)
         if header.expires_ms is not None and now >= header.expires_ms:
             return None
-        if meta.missing > 1:
+        if current.missing > 1:
             system = get_item(self._log.items, keys.system)
             if system is None or is_cache_tombstone(system):
                 return self._from_log(keys)
-            settings = self._log.caches.settings_in(keys, system)
-        return session_answer(keys, settings, header, created_ms=meta.created_ms)
+            current = replace(current, settings=self._log.caches.settings_in(keys, system))
+        return session_answer(keys, current, header)
 
     def _from_log(self, keys: SessionKeys) -> Session | None:
         """Return the session as of its newest commit, and write its entry in the list again; None when it does not exist."""
@@ -198,7 +198,7 @@ class ListSessions(LogUseCase):
         header = tail.header
         settled = is_listing_due(header.time_ms, self._log.clock.now_ms())
         self._log.write_listing(keys, header, current, again=True, settled=settled)
-        return session_answer(keys, current.settings, header, created_ms=current.created_ms)
+        return session_answer(keys, current, header)
 
 
 def _header_of_entry(item: Item, ttl_days: int) -> Header:

@@ -44,8 +44,7 @@ class RewindSessions:
         position = position_of_moment(self._log.commits, keys, body.to, pointer="/to")
         request = request_key(key, f"rewind {session_id}", body)
         header = self.to(keys, position, request=request, if_head=body.if_head)
-        current = self._log.settings_at(keys, header)
-        return session_answer(keys, current.settings, header, created_ms=current.created_ms)
+        return session_answer(keys, self._log.settings_at(keys, header), header)
 
     def to(
         self,
@@ -88,10 +87,7 @@ class RewindSessions:
     def _write_caches(self, keys: SessionKeys, before: Header, header: Header) -> None:
         """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
         with suppress(UnavailableError):
-            if header.last_settings != before.last_settings:
-                current = self._log.settings_from_log(keys, header)
-            else:
-                current = self._log.settings(keys, None, None, header)
+            current = self._log.settings_from_log(keys, header)
             if header.last_state != before.last_state:
                 state = States(self._log).at(keys, header.last_state)
                 States(self._log).write_cache(keys, state, rewound=header.rewound)

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from turnlog.core.errors import ConflictError, CorruptError, SessionEndedError, UnavailableError
-from turnlog.core.events import CreateEvent, ForkEvent, Payload, SettingsEvent, SummaryEvent
+from turnlog.core.events import CreateEvent, ForkEvent, SettingsEvent, SummaryEvent
 from turnlog.core.identity import Owner, serving
 from turnlog.core.json_values import JsonObject
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.caches import Caches, CurrentSettings, directory_item, is_listing_due, read_meta, reflected_position
-from turnlog.log.commit import Commit, header_in
+from turnlog.log.commit import header_in
 from turnlog.log.commits import CommitLog, Tail
 from turnlog.log.headers import Header
 from turnlog.log.keys import OwnerKeys, SessionKeys, commit_sort_key
@@ -73,9 +73,11 @@ class SessionLog:
 
     def full_settings(self, keys: SessionKeys, tail: Tail) -> CurrentSettings:
         """Return all current settings, as `settings` reads them for the end of the log."""
-        return self.settings(keys, tail.meta, None, tail.header)
+        return self.settings(keys, tail.header, tail.meta)
 
-    def settings(self, keys: SessionKeys, meta: Item | None, system: Item | None, header: Header) -> CurrentSettings:
+    def settings(
+        self, keys: SessionKeys, header: Header, meta: Item | None, system: Item | None = None
+    ) -> CurrentSettings:
         """Return all settings at ``header``: from the caches META and ``E#SYS``, else from the log, which repairs the caches."""
         cached = self._meta(meta, header)
         if cached is None:
@@ -106,10 +108,7 @@ class SessionLog:
 
         ``again``: also if it reflects this commit. ``settled``: see `directory_item`.
         """
-        created_ms, missing = current.created_ms, current.missing
-        item = directory_item(
-            keys, current.settings, created_ms=created_ms, header=header, settled=settled, missing=missing
-        )
+        item = directory_item(keys, current, header, settled=settled)
         with suppress(UnavailableError):
             self.items.put(item, condition=Less("pos", header.last + again, or_absent=False))
 
@@ -119,20 +118,25 @@ class SessionLog:
 
     def settings_from_log(self, keys: SessionKeys, header: Header) -> CurrentSettings:
         """Return the settings at ``header``, read from the log; write the caches again."""
-        current, payload = self._settings_at(keys, header)
-        self.caches.write_settings(
-            keys,
-            current.settings,
-            position=current.position,
-            created_ms=current.created_ms,
-            payload=payload,
-            rewound=header.rewound,
-        )
+        current = self.settings_at(keys, header)
+        self.caches.write_settings(keys, current, rewound=header.rewound)
         return current
 
     def settings_at(self, keys: SessionKeys, header: Header) -> CurrentSettings:
         """Return the settings that were current at a commit."""
-        return self._settings_at(keys, header)[0]
+        position = max(1, header.last_settings)
+        (commit,) = self.commits.at(keys, [position])
+        event = self.commits.events(keys, [commit])[0]
+        if not isinstance(event, CreateEvent | SettingsEvent | ForkEvent):
+            raise CorruptError("no settings where the log says there are", item=commit_sort_key(commit.header.first))
+        begins = not isinstance(event, SettingsEvent) and commit.home == keys.partition
+        return CurrentSettings(
+            event.settings,
+            commit.header.time_ms if begins else self._created_ms(keys),
+            position,
+            has_schema=event.settings.state_schema is not None,
+            payload=commit.settings_payload,
+        )
 
     def as_of(self, keys: SessionKeys, header: Header) -> tuple[SessionSettings, SummaryEvent | None]:
         """Return the settings and the summary that are current at a header: one request, and those for large payloads."""
@@ -147,15 +151,6 @@ class SessionLog:
         if settings is None or (summary is None) != (header.summary is None):
             raise CorruptError("no settings or summary where the log says there are", item=commit_sort_key(min(places)))
         return settings, summary
-
-    def _settings_at(self, keys: SessionKeys, header: Header) -> tuple[CurrentSettings, Payload | None]:
-        position = max(1, header.last_settings)
-        (commit,) = self.commits.at(keys, [position])
-        event = self._settings_event(keys, commit)
-        begins = isinstance(event, CreateEvent | ForkEvent) and commit.home == keys.partition
-        created = commit.header.time_ms if begins else self._created_ms(keys)
-        has_schema = event.settings.state_schema is not None
-        return CurrentSettings(event.settings, created, position, has_schema=has_schema), commit.settings_payload
 
     def cursor_secret(self) -> bytes:
         """Return the key that signs page cursors. It is created once for each table."""
@@ -179,12 +174,6 @@ class SessionLog:
             return None
         meta = read_meta(item)
         return meta if meta.position == header.last_settings else None
-
-    def _settings_event(self, keys: SessionKeys, commit: Commit) -> CreateEvent | SettingsEvent | ForkEvent:
-        event = self.commits.events(keys, [commit])[0]
-        if not isinstance(event, CreateEvent | SettingsEvent | ForkEvent):
-            raise CorruptError("no settings where the log says there are", item=commit_sort_key(commit.header.first))
-        return event
 
     def _created_ms(self, keys: SessionKeys) -> int:
         item = get_item(self.items, keys.commit(1))

@@ -87,14 +87,9 @@ class UpdateSessions:
             current = self._log.settings_at(keys, header)
             self._log.repair_caches(keys, written.tail)
         else:
+            current = replace(current, position=header.first, payload=written.commit.settings_payload)
             # The commit is durable: readers repair a cache that could not be written.
             with suppress(UnavailableError):
-                self._log.caches.write_settings(
-                    keys,
-                    current.settings,
-                    position=header.first,
-                    created_ms=current.created_ms,
-                    payload=written.commit.settings_payload,
-                )
+                self._log.caches.write_settings(keys, current)
             self._log.write_listing(keys, header, current)
-        return session_answer(keys, current.settings, header, created_ms=current.created_ms)
+        return session_answer(keys, current, header)

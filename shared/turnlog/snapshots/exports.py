@@ -148,9 +148,9 @@ class ExportSessions:
         """
         tail = self._log.commits.tail(keys)
         header = tail.header
-        current = self._log.settings(keys, tail.meta, None, header)
+        current = self._log.full_settings(keys, tail)
         state = States(self._log).at(keys, header.last_state)
-        answer = session_answer(keys, current.settings, header, created_ms=current.created_ms)
+        answer = session_answer(keys, current, header)
         description = {**answer.model_dump(exclude={"user"}), "settings": settings_object(current.settings)}
         members = {
             "session.json": [encode_json(description)],

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from turnlog.core.errors import ConflictError, NotFoundError, SessionExistsError
 from turnlog.core.events import Payload
 from turnlog.core.session_settings import SessionSettings
-from turnlog.log.caches import directory_item
+from turnlog.log.caches import CurrentSettings, directory_item
 from turnlog.log.commit import checked_chain, read_commit, stored_lines
 from turnlog.log.commit_items import as_shared, logged
 from turnlog.log.commits import CommitLog
@@ -108,7 +108,7 @@ class Materialiser:
     def _claim(self, keys: SessionKeys, first: SealedCommit, token: bytes, tombstone: Item | None) -> bool:
         """Claim the first slot. Return False when it has changed since it was read."""
         now, created_ms = self._log.clock.now_ms(), first.commit.header.time_ms
-        entry = directory_item(keys, SessionSettings(), created_ms=created_ms, header=None)
+        entry = directory_item(keys, CurrentSettings(SessionSettings(), created_ms), None)
         lost = self._items.put(entry, condition=Absent())
         if lost is not None and lost.existing is not None and keeps_snapshots(lost.existing) and tombstone is not None:
             self._items.put(entry, condition=Equal(KEEPS, 1))

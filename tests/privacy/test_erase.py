@@ -25,7 +25,7 @@ from turnlog.core.errors import (
 from turnlog.log.keys import SessionKeys
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.routing import HttpRequest, call
-from turnlog.sessions.state_store import States
+from turnlog.sessions.state_store import state_at, write_state_cache
 from turnlog.summaries.store import Summaries
 
 
@@ -97,12 +97,12 @@ def test_caches_that_are_written_late_bring_nothing_back(harness: Harness) -> No
     log = harness.app.log
     tail = log.commits.tail(KEYS)
     in_force = log.full_settings(KEYS, tail)
-    state, summary = States(log).at(KEYS, tail.header.last_state), Summaries(log).current(KEYS, tail.header.summary)
+    state, summary = state_at(log, KEYS, tail.header.last_state), Summaries(log).current(KEYS, tail.header.summary)
     job = session.erase()
     for _ in range(2):
         log.write_listing(KEYS, tail.header, in_force)
         log.caches.write_settings(KEYS, replace(in_force, position=tail.header.last, payload=None))
-        States(log).write_cache(KEYS, state)
+        write_state_cache(log, KEYS, state)
         Summaries(log).write_cache(KEYS, summary.event, time_ms=summary.time_ms)
         with pytest.raises(NotFoundError):
             session.info()

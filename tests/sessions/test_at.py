@@ -23,7 +23,7 @@ from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.log import reading as history
 from turnlog.log.keys import SessionKeys
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.sessions.state_store import SessionState, States
+from turnlog.sessions.state_store import SessionState, state_at
 
 
 def sent(window: WindowAnswer) -> str:
@@ -113,7 +113,7 @@ def test_at_a_commit_with_a_state_event(harness: Any) -> None:
     head = session.info().head
     assert (head, session.context(at=6).head) == (6, 6)
     assert session.context(at=5).messages == session.context(at=6).messages == session.context().messages
-    assert States(harness.app.log).at(SessionKeys(harness.log()._backend._owner, "s"), 6) != SessionState({})
+    assert state_at(harness.app.log, SessionKeys(harness.log()._backend._owner, "s"), 6) != SessionState({})
 
 
 def test_at_inside_a_commit_with_messages_out_of_line(harness: Any) -> None:

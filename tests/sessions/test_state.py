@@ -34,7 +34,7 @@ from turnlog.core.json_patch import apply_patch, apply_patches
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.sessions.state_schema import DIALECT, MAX_STEPS, check_state, check_work, state_errors
-from turnlog.sessions.state_store import FOLD_STEPS, States
+from turnlog.sessions.state_store import FOLD_STEPS, state_at, write_state_cache
 from turnlog.testing.fixed import SequentialIds
 
 ODD: list[dict[str, Any]] = [
@@ -94,14 +94,13 @@ def test_a_state_is_the_same_from_its_cache_and_from_the_log(here: Turnlog, ofte
     noise = "".join(f"{number * 7919 % 1_000_003:06x}" for number in range(size // 6))
     for number in range(3 * often):
         version = session.patch_state({"n": number, **({"noise": noise} if number == 0 else {})}).version
-        states = States(app.log)
-        cached = states.at(keys, version)
+        cached = state_at(app.log, keys, version)
         app.engine.items.delete_many([keys.state])
-        read = states.at(keys, version)
+        read = state_at(app.log, keys, version)
         assert (read.value, read.version, read.count) == (cached.value, cached.version, cached.count)
         assert read.count == number + 1
         assert (read.base == version) == (read.count % often == 0 or (size > 10 and number == 0))
-        states.write_cache(keys, read)
+        write_state_cache(app.log, keys, read)
 
 
 def test_what_json_does_not_have_is_refused(here: Turnlog) -> None:

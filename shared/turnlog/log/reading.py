@@ -5,7 +5,7 @@ A moment is a position, or a time (RFC 3339).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -172,20 +172,20 @@ def position_at(log: CommitLog, keys: SessionKeys, time_ms: int) -> int | None:
     return low or None
 
 
-def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, before: Callable[[], Header]) -> Header:
+def header_at(log: CommitLog, keys: SessionKeys, item: Item, position: int, *, before: Item | None = None) -> Header:
     """Return the header as if the log ended at a position inside the commit in ``item``.
 
-    ``before`` returns the header of the commit before. For a position before the commit's end, messages up to the position
-    are folded onto that header; usage that the commit reports stays in effect. When a fork shares only a part of the
+    ``before`` is the commit before, where it is read already. For a position before the commit's end, messages up to the position
+    are folded onto its header; usage that the commit reports stays in effect. When a fork shares only a part of the
     commit, the commit ends with that part. The first commit of a session always counts as a whole, because a session that
     begins with memories has them from position 1 on.
     """
     header, position = header_in(item), shared_position(item, position)
     if position == header.last or header.kind == CREATION:
         return header
-    commit, previous = read_commit(item), before()
+    previous = header_in(before) if before is not None else log.holding(keys, header.first - 1).header
     flow = previous.flow
-    for message in located(log, keys, [commit]):
+    for message in located(log, keys, [read_commit(item)]):
         if message.event.position <= position and message.event.envelope.parent is None:
             opens_loop = message.event.opens_loop > 0
             flow = accept(flow, message.arrival(timed_out=opens_loop, joins=not opens_loop)).flow
@@ -280,12 +280,4 @@ def commit_at(log: CommitLog, keys: SessionKeys, position: int, *, pointer: str 
 def header_of_moment(log: CommitLog, keys: SessionKeys, moment: int | str, *, pointer: str = "/at") -> Header:
     """Return the header that the log would have if it ended at a moment: with the view, settings and summary of then."""
     position = position_of_moment(log, keys, moment, pointer=pointer)
-    item = commit_at(log, keys, position, pointer=pointer)
-
-    def before() -> Header:
-        commit = log.containing(keys, header_in(item).first - 1)
-        if commit is None:
-            raise CorruptError("a commit is missing", item=commit_sort_key(position))
-        return commit.header
-
-    return header_at(log, keys, item, position, before)
+    return header_at(log, keys, commit_at(log, keys, position, pointer=pointer), position)

@@ -42,7 +42,7 @@ from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.runs import has_inbox, held_lease, lease_after
 from turnlog.sessions.session_log import SessionLog, check_active
 from turnlog.sessions.state import has_pending, run_event
-from turnlog.sessions.state_store import SessionState, States
+from turnlog.sessions.state_store import SessionState, state_at, write_state_cache
 from turnlog.windows.view import OF_ITEMS
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class AppendWrite:
     def write_caches(self, written: WriteResult) -> None:
         """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""
         if self.state is not None:
-            States(self._log).write_cache(self._keys, self.state)
+            write_state_cache(self._log, self._keys, self.state)
         self._log.refresh_listing(self._keys, written.tail, written.commit.header, current=self._current)
 
     def _arrivals(self, first: int, timed_out: bool) -> list[Arrival]:
@@ -291,7 +291,7 @@ class AppendWrite:
         answered = [call for call in before.calls if call.ref not in still_open]
         if run is None and not answered:
             return None, []
-        state = States(self._log).at(self._keys, header.last_state)
+        state = state_at(self._log, self._keys, header.last_state)
         change = run_event(run, answered, state, position=position, action=self._action)
         if change is None:
             return None, []

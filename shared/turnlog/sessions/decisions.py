@@ -24,7 +24,7 @@ from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state import StateWrite, existing_agent, waits_for
 from turnlog.sessions.state_routes import Decided, DecidePending
-from turnlog.sessions.state_store import SessionState, States, next_event
+from turnlog.sessions.state_store import SessionState, next_event, state_at
 
 REFUSED = "This action was rejected."
 UNKNOWN = "It is not known whether this action took effect. It was not repeated."
@@ -52,7 +52,7 @@ class DecidePendingActions:
 
         written = self._log.commits.write(keys, compose, request)
         if written.repeated or write.state is None:
-            state = States(self._log).at(keys, written.commit.header.last_state)
+            state = state_at(self._log, keys, written.commit.header.last_state)
         else:
             write.write_caches(written)
             state = write.state
@@ -65,7 +65,7 @@ class DecidePendingActions:
     ) -> AppendWrite | StateWrite:
         """Return the write of the decision: a rejection of an open call appends its result, all else marks the action."""
         if body.decision == "reject":
-            pending = _action_to_decide(States(self._log).at(keys, tail.header.last_state).value, keys, agent_id)
+            pending = _action_to_decide(state_at(self._log, keys, tail.header.last_state).value, keys, agent_id)
             call_id = self._open_call_id(keys, pending, tail.header)
             if call_id is not None:
                 text = UNKNOWN if pending.get("effect") == "unknown" else REFUSED
@@ -113,9 +113,7 @@ class DecidePendingActions:
 
     def _call_id_at(self, keys: SessionKeys, text: str) -> str | None:
         ref = parse_ref(text)
-        commit = self._log.commits.containing(keys, ref.position)
-        if commit is None:
-            return None
+        commit = self._log.commits.holding(keys, ref.position)
         (event,) = self._log.commits.whole(keys, [(commit, ref.position)])
         if not isinstance(event, MessageEvent) or event.body is None:
             return None

@@ -56,7 +56,7 @@ from turnlog.sessions.history_routes import Diff, HistoryEntry, HistoryPage, Rec
 from turnlog.sessions.history_routes import Stretch as StretchAnswer
 from turnlog.sessions.messages import MAX_LIMIT, ReadMessages
 from turnlog.sessions.session_log import LogUseCase, SessionLog
-from turnlog.sessions.state_store import States, state_key_names
+from turnlog.sessions.state_store import state_at, state_key_names
 
 MAX_METADATA_BYTES = 64 * 1024
 _FILTERED_COMMITS, _FILTERED_PAGES = 500, 4
@@ -208,7 +208,7 @@ class RecordEntries(LogUseCase):
 
         def compose(tail: Tail) -> Draft:
             header = tail.header
-            state = States(self._log).at(keys, header.last_state)
+            state = state_at(self._log, keys, header.last_state)
             event = NoteEvent(header.last + 1, body.action, body.agent_id, metadata, state_key_names(state.value))
             return Draft(following(header, kind="h", events=1, now_ms=self._log.clock.now_ms()), (event,))
 
@@ -351,7 +351,7 @@ class CompareMoments:
     def _state_patch(self, keys: SessionKeys, start: Header, end: Header) -> list[Any]:
         if start.last_state == end.last_state:
             return []
-        states = [States(self._log).at(keys, header.last_state).value for header in (start, end)]
+        states = [state_at(self._log, keys, header.last_state).value for header in (start, end)]
         return list(difference(*states))
 
     def _changed_settings(self, keys: SessionKeys, start: Header, end: Header) -> list[str]:

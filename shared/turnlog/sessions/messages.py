@@ -18,7 +18,7 @@ from turnlog.core.loops import REASONING, LoopStatus, has_open_calls
 from turnlog.core.messages import Message
 from turnlog.core.positions import Stretch, VisibleRanges
 from turnlog.core.times import milliseconds_since_epoch, rfc3339
-from turnlog.log.commit import Commit, header_in
+from turnlog.log.commit import Commit
 from turnlog.log.commit_items import MAX_EVENTS, PageSize, first_position
 from turnlog.log.headers import Header
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
@@ -212,27 +212,22 @@ class ReadLoops(LogUseCase):
 
     def _header_opening(self, keys: SessionKeys, header: Header, loop: int) -> Header:
         """Return the header of the commit in view that opens a loop, found by binary search and cut to the view."""
-        stretches = self._log.commits.view(keys, header).up_to(header.last)
+        log = self._log.commits
+        stretches = log.view(keys, header).up_to(header.last)
         for index, (first, last) in enumerate(stretches):
-            newest = self._header_at(keys, last)
+            newest = log.holding(keys, last).header
             if newest.flow.loop.number < loop and index + 1 < len(stretches):
                 continue
             low, high = first, last
             while low < high:
                 middle = (low + high) // 2
-                middle_header = self._header_at(keys, middle)
+                middle_header = log.holding(keys, middle).header
                 if middle_header.flow.loop.number >= loop:
                     high = middle
                 else:
                     low = max(middle, middle_header.last) + 1
-            opening = self._header_at(keys, high)
+            opening = log.holding(keys, high).header
             return replace(opening, last=min(opening.last, last), view=VisibleRanges(tuple(stretches[:index]), first))
-        return header
-
-    def _header_at(self, keys: SessionKeys, position: int) -> Header:
-        items = next(self._log.commits.stored.back(keys, position, limit=1), ())
-        if not items or (header := header_in(items[0])).last < position:
-            raise CorruptError("a commit is missing", item=commit_sort_key(position))
         return header
 
 

@@ -26,7 +26,7 @@ from turnlog.sessions.history_routes import RewindSession
 from turnlog.sessions.models import Session
 from turnlog.sessions.read import session_answer
 from turnlog.sessions.session_log import SessionLog, check_active
-from turnlog.sessions.state_store import States
+from turnlog.sessions.state_store import state_at, write_state_cache
 
 if TYPE_CHECKING:
     from turnlog.summaries.store import Summaries
@@ -89,8 +89,8 @@ class RewindSessions:
         with suppress(UnavailableError):
             current = self._log.settings_from_log(keys, header)
             if header.last_state != before.last_state:
-                state = States(self._log).at(keys, header.last_state)
-                States(self._log).write_cache(keys, state, rewound=header.rewound)
+                state = state_at(self._log, keys, header.last_state)
+                write_state_cache(self._log, keys, state, rewound=header.rewound)
             summary = self._summaries.current(keys, header.summary) if header.summary != before.summary else None
             if summary is not None:
                 self._summaries.write_cache(keys, summary.event, time_ms=summary.time_ms, rewound=header.rewound)
@@ -178,8 +178,8 @@ class ForkOrigin:
         log, before = self._log, self.header
         with suppress(UnavailableError, NotFoundError):  # the parent may be gone by now
             if before.last_state:
-                state = States(log).at(self._parent, before.last_state)
-                States(log).write_cache(keys, state, rewound=header.rewound)
+                state = state_at(log, self._parent, before.last_state)
+                write_state_cache(log, keys, state, rewound=header.rewound)
             summary = summaries.current(self._parent, before.summary)
             if summary is not None:
                 summaries.write_cache(keys, summary.event, time_ms=summary.time_ms, rewound=header.rewound)

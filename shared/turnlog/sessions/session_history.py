@@ -229,12 +229,8 @@ def read_up_to(log: SessionLog, keys: SessionKeys, position: int, *, is_build: b
         error = above_head_error(header, position)
         raise BuildMismatchError(error.detail, details=error.details) if is_build else error
 
-    def before() -> Header:
-        if len(items) > 1:
-            return header_in(items[1])
-        return log.commits.holding(keys, header.first - 1).header
-
-    return SessionReading(keys, header_at(log.commits, keys, items[0], position, before), items, {}, position)
+    header = header_at(log.commits, keys, items[0], position, before=items[1] if len(items) > 1 else None)
+    return SessionReading(keys, header, items, position=position)
 
 
 class SessionHistory:

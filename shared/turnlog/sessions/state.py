@@ -24,10 +24,11 @@ from turnlog.sessions.state_routes import AgentState, ReplaceState, StateAnswer
 from turnlog.sessions.state_store import (
     MAX_STATE_BYTES,
     SessionState,
-    States,
     next_event,
     replacing_event,
+    state_at,
     state_version_at,
+    write_state_cache,
 )
 
 MAX_STATE_DEPTH = MAX_DEPTH - 1
@@ -71,7 +72,7 @@ class StateWrite:
             message = f"the version of the state is {header.last_state}, not {if_version}"
             raise VersionMismatchError(message, details={"version": header.last_state})
         if self._before.version != header.last_state:
-            self._before = States(self._log).at(self._keys, header.last_state)
+            self._before = state_at(self._log, self._keys, header.last_state)
         position = header.last + 1
         event, self.state = self._change(self._before, position)
         check_change(self._before.value, self.state.value)
@@ -87,13 +88,13 @@ class StateWrite:
         """Write the change; return the state after it. For a repeated request, that is the state after the first one."""
         written = self._log.commits.write(self._keys, self.compose, request)
         if written.repeated:
-            return States(self._log).at(self._keys, written.commit.header.last_state)
+            return state_at(self._log, self._keys, written.commit.header.last_state)
         self.write_caches(written)
         return self.state
 
     def write_caches(self, written: WriteResult) -> None:
         """Update the cache of the state and the session's entry in the list after the commit."""
-        States(self._log).write_cache(self._keys, self.state)
+        write_state_cache(self._log, self._keys, self.state)
         self._log.refresh_listing(self._keys, written.tail, written.commit.header)
 
 
@@ -171,7 +172,7 @@ class GetState(LogUseCase):
         else:
             position = position_of_moment(self._log.commits, keys, at, pointer="/query/at")
             version = state_version_at(commit_at(self._log.commits, keys, position, pointer="/query/at"), position)
-        return _answer(States(self._log).at(keys, version))
+        return _answer(state_at(self._log, keys, version))
 
 
 class PutState(LogUseCase):
@@ -222,7 +223,7 @@ class GetAgent(LogUseCase):
         keys = SessionKeys(owner, session_id)
         check_agent_id(agent_id)
         header = self._log.commits.tail(keys).header
-        state = States(self._log).at(keys, header.last_state)
+        state = state_at(self._log, keys, header.last_state)
         agent = existing_agent(state.value, keys, agent_id)
         return AgentState(agent_id=agent_id, state=agent, version=state.version)
 

@@ -47,89 +47,76 @@ class SessionState:
     steps: int = 0
 
 
-class States:
-    """Reads states of sessions from the log, with a cache of the newest one."""
+def state_at(log: SessionLog, keys: SessionKeys, version: int) -> SessionState:
+    """Return the state after the state event at position ``version``.
 
-    def __init__(self, log: SessionLog) -> None:
-        self._commits = log.commits
-        self._caches = log.caches
+    One request while the cache is up to date, two more for a large state; at most 35 from the log alone.
+    """
+    cached = log.caches.read(keys.state) if version else None
+    base, patches, position = SessionState({}), list[Patch](), version
+    while position:
+        if cached is not None and reflected_position(cached) == position:
+            base = _from_cache(log, keys, cached, position)
+            break
+        event = _event_at(log, keys, position)
+        if isinstance(event, CreateEvent) or event.full is not None:
+            base = _whole(event)
+            break
+        patches.append(_patch_of(event, position))
+        position = event.previous
+    return _folded(base, patches[::-1], version)
 
-    def at(self, keys: SessionKeys, version: int) -> SessionState:
-        """Return the state after the state event at position ``version``.
 
-        One request while the cache is up to date, two more for a large state; at most 35 from the log alone.
-        """
-        if version == 0:
-            return SessionState({})
-        cached = self._caches.read(keys.state)
-        patches, position = list[Patch](), version
-        while True:
-            if cached is not None and reflected_position(cached) == position:
-                base = self._from_cache(keys, cached, position)
-                break
-            event = self._event_at(keys, position)
-            if isinstance(event, CreateEvent):
-                base = SessionState(event.state or {}, position, 0, position)
-                break
-            if event.full is not None:
-                base = SessionState(event.full, position, event.count, position)
-                break
-            patches.append(_patch_of(event, position))
-            position = event.previous
-            if position == 0:
-                base = SessionState({})
-                break
-        return self._fold(base, patches[::-1], version)
+def _from_cache(log: SessionLog, keys: SessionKeys, item: Item, position: int) -> SessionState:
+    """Return the state in ``S#STATE``: the state itself, or folded from the patches since the event at ``bs``."""
+    content = cached_json(item)
+    if "bs" not in item:
+        return SessionState(content, position, number_in(item, "n"), since=None)
+    base = number_in(item, "bs")
+    return _folded(_whole(_event_at(log, keys, base)) if base else SessionState({}), content, position)
 
-    def _from_cache(self, keys: SessionKeys, item: Item, position: int) -> SessionState:
-        """Return the state in ``S#STATE``: the state itself, or folded from the patches since the event at ``bs``."""
-        content, count = cached_json(item), number_in(item, "n")
-        if "bs" not in item:
-            return SessionState(content, position, count, since=None)
-        value: JsonObject = {}
-        base = number_in(item, "bs")
-        if base:
-            event = self._event_at(keys, base)
-            full_state = event.state if isinstance(event, CreateEvent) else event.full
-            if full_state is None:
-                raise CorruptError("no whole state where the cache says there is one", item=commit_sort_key(base))
-            value = full_state
-        return self._fold(SessionState(value, base, count - len(content), base), content, position)
 
-    def _fold(self, base: SessionState, patches: Sequence[Patch], version: int) -> SessionState:
-        try:
-            value, steps = apply_patches(base.value, patches)
-        except PatchError as error:
-            raise CorruptError("a stored patch does not apply", item=commit_sort_key(version)) from error
-        since = (*base.since, *patches) if base.since is not None else None
-        return SessionState(
-            value, version, base.count + len(patches), base.base, since, base.steps + steps + _read_steps(patches)
-        )
+def _whole(event: StateEvent | CreateEvent) -> SessionState:
+    """Return the state that an event holds as a whole. Raises `CorruptError` for an event that holds a patch alone."""
+    value, count = (event.state, 0) if isinstance(event, CreateEvent) else (event.full, event.count)
+    if value is None:
+        raise CorruptError("no whole state where the log says there is one", item=commit_sort_key(event.position))
+    return SessionState(value, event.position, count, event.position)
 
-    def _event_at(self, keys: SessionKeys, position: int) -> StateEvent | CreateEvent:
-        commit = self._commits.containing(keys, position)
-        if commit is None:
-            raise CorruptError("a state event is missing", item=commit_sort_key(position))
-        (event,) = self._commits.whole(keys, [(commit, position)])
-        if not isinstance(event, StateEvent | CreateEvent):
-            raise CorruptError("no state event where the log says there is one", item=commit_sort_key(position))
-        return event
 
-    def write_cache(self, keys: SessionKeys, state: SessionState, *, rewound: int = 0) -> None:
-        """Write ``S#STATE``, if the folded state or the patches since an event with a whole state are small enough.
+def _folded(base: SessionState, patches: Sequence[Patch], version: int) -> SessionState:
+    try:
+        value, steps = apply_patches(base.value, patches)
+    except PatchError as error:
+        raise CorruptError("a stored patch does not apply", item=commit_sort_key(version)) from error
+    since = (*base.since, *patches) if base.since is not None else None
+    steps += base.steps + _read_steps(patches)
+    return SessionState(value, version, base.count + len(patches), base.base, since, steps)
 
-        Ignores an unavailable engine: without the cache, readers fold the state from the log. ``rewound`` is the position of the
-        newest rewind.
-        """
-        folded = _packed_if_small(state.value)
-        packed = folded if folded is not None or state.since is None else _packed_if_small(list(state.since))
-        if packed is None:
-            return
-        content: dict[str, AttributeValue] = {"n": state.count, "b": packed}
-        if folded is None:
-            content["bs"] = state.base
-        with suppress(UnavailableError):
-            self._caches.write(keys.state, content, position=state.version, rewound=rewound)
+
+def _event_at(log: SessionLog, keys: SessionKeys, position: int) -> StateEvent | CreateEvent:
+    commit = log.commits.holding(keys, position)
+    (event,) = log.commits.whole(keys, [(commit, position)])
+    if not isinstance(event, StateEvent | CreateEvent):
+        raise CorruptError("no state event where the log says there is one", item=commit_sort_key(position))
+    return event
+
+
+def write_state_cache(log: SessionLog, keys: SessionKeys, state: SessionState, *, rewound: int = 0) -> None:
+    """Write ``S#STATE``, if the folded state or the patches since an event with a whole state are small enough.
+
+    Ignores an unavailable engine: without the cache, readers fold the state from the log. ``rewound`` is the position of the
+    newest rewind.
+    """
+    folded = _packed_if_small(state.value)
+    packed = folded if folded is not None or state.since is None else _packed_if_small(list(state.since))
+    if packed is None:
+        return
+    content: dict[str, AttributeValue] = {"n": state.count, "b": packed}
+    if folded is None:
+        content["bs"] = state.base
+    with suppress(UnavailableError):
+        log.caches.write(keys.state, content, position=state.version, rewound=rewound)
 
 
 def created_state(value: JsonObject) -> SessionState:

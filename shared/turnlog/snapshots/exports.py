@@ -37,7 +37,7 @@ from turnlog.sessions.history import ReadHistory
 from turnlog.sessions.messages import ReadMessages
 from turnlog.sessions.read import session_answer
 from turnlog.sessions.session_log import SessionLog
-from turnlog.sessions.state_store import States
+from turnlog.sessions.state_store import state_at
 from turnlog.snapshots.exchange import commit_line, commit_of, position_in
 from turnlog.snapshots.export_routes import (
     FORMAT,
@@ -149,7 +149,7 @@ class ExportSessions:
         tail = self._log.commits.tail(keys)
         header = tail.header
         current = self._log.full_settings(keys, tail)
-        state = States(self._log).at(keys, header.last_state)
+        state = state_at(self._log, keys, header.last_state)
         answer = session_answer(keys, current, header)
         description = {**answer.model_dump(exclude={"user"}), "settings": settings_object(current.settings)}
         members = {

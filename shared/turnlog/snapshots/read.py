@@ -17,7 +17,7 @@ from turnlog.log.records import Record
 from turnlog.ports import BlobStore
 from turnlog.sessions.messages import ReadMessages
 from turnlog.sessions.session_log import SessionLog
-from turnlog.sessions.state_store import States
+from turnlog.sessions.state_store import state_at
 from turnlog.snapshots.full import ArchiveItems, FullSnapshots, SnapshotStretch, parts_of
 from turnlog.snapshots.lifecycle import find_snapshot, snapshot_fields
 from turnlog.snapshots.routes import SnapshotContent, SnapshotPart, WholeSnapshot
@@ -85,7 +85,7 @@ class GetSnapshot:
         self, log: SessionLog, keys: SessionKeys, commit: Commit, record: Record, after: int
     ) -> SnapshotContent:
         settings = log.settings_at(keys, commit.header).settings
-        state = States(log).at(keys, commit.header.last_state)
+        state = state_at(log, keys, commit.header.last_state)
         position = cast("int", record.content["position"])
         page = ReadMessages(log)(keys.owner, keys.session_id, after=after, at=position)
         flow = commit.header.flow

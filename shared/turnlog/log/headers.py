@@ -6,7 +6,7 @@ The attribute ``h`` chains commits: 16 bytes of a SHA-256 over the previous hash
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -61,8 +61,7 @@ class Covered:
 
     @classmethod
     def decode(cls, text: str) -> Covered:
-        position, last, loop, messages, tokens, *own_tokens = map(int, text.split(" "))
-        return cls(position, last, loop, messages, tokens, *own_tokens)
+        return cls(*map(int, text.split(" ")))
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -77,8 +76,7 @@ class Sent:
 
     @classmethod
     def decode(cls, text: str) -> Sent:
-        position, time_ms = text.split(" ")
-        return cls(int(position), int(time_ms))
+        return cls(*map(int, text.split(" ")))
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -170,6 +168,28 @@ def next_place(before: Header, *, kind: str, events: int, now_ms: int) -> dict[s
     }
 
 
+_PLAIN = {
+    "ik": "idempotency",
+    "ls": "last_state",
+    "rn": "run",
+    "en": "ended",
+    "xd": "ttl_days",
+    "it": "idle_ms",
+    "rw": "rewound",
+    "rd": "redacted",
+}
+"""Attribute -> the field that it holds as it is."""
+_CODED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "vw": ("view", VisibleRanges.decode),
+    "sm": ("summary", Covered.decode),
+    "ws": ("sent", Sent.decode),
+    "cf": ("calibration", Calibration.decode),
+    "ca": ("asked", CompressionRequest.decode),
+    "le": ("lease", RunLease.decode),
+}
+"""Attribute -> the field that it holds as text, and the reader of the text. The field's own ``encode`` writes it."""
+
+
 def header_attributes(header: Header) -> dict[str, AttributeValue]:
     """Return the header as attributes of its item, without ``h``, ``pk`` and ``sk``. Empty attributes are left out."""
     flow = header.flow
@@ -184,29 +204,18 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "ct": f"{flow.messages} {flow.tokens}",
         "ol": flow.loop.encode(),
     }
+    coded = {name: getattr(header, field_name) for name, (field_name, _) in _CODED.items()}
     optional: dict[str, AttributeValue] = {
-        "ik": header.idempotency,
+        **{name: getattr(header, field_name) for name, field_name in _PLAIN.items()},
+        **{name: value.encode() for name, value in coded.items() if value is not None},
         "oc": open_calls,
         "om": more,
         "pr": flow.previous_role,
-        "lt": " ".join(str(number) for number in loop_totals) if any(loop_totals) else "",
-        "ls": header.last_state,
+        "lt": " ".join(map(str, loop_totals)) if any(loop_totals) else "",
         "lc": header.last_settings if header.last_settings > 1 else 0,
         "lf": header.last_frame if header.last_frame != header.last_settings else 0,
-        "rn": header.run,
         "pa": int(header.pending),
-        "en": header.ended,
-        "xd": header.ttl_days,
-        "it": header.idle_ms,
-        "vw": header.view.encode(),
-        "rw": header.rewound,
-        "rd": header.redacted,
-        "sm": header.summary.encode() if header.summary is not None else "",
-        "ws": header.sent.encode() if header.sent is not None else "",
-        "cf": header.calibration.encode(),
-        "ca": header.asked.encode() if header.asked is not None else "",
         "pn": _encode_pinned(header.pinned),
-        "le": header.lease.encode() if header.lease is not None else "",
     }
     return attributes | {name: value for name, value in optional.items() if value}
 
@@ -237,6 +246,8 @@ def _read(item: Item) -> Header:
     if kind not in _KINDS:
         raise ValueError(kind)
     last_settings = get("lc", 1)
+    fields = {field_name: values[name] for name, field_name in _PLAIN.items() if name in values}
+    fields |= {field_name: decode(values[name]) for name, (field_name, decode) in _CODED.items() if name in values}
     return Header(
         first=position_of(log_key(item)),
         last=values["l"],
@@ -244,7 +255,6 @@ def _read(item: Item) -> Header:
         time_ms=values["t"],
         nonce=get("n", b""),
         hash=get("h", b""),
-        idempotency=get("ik", b""),
         flow=Flow(
             loop=LoopState.decode(values["ol"]),
             open_calls=OpenCalls.decode(get("oc", b""), get("om", 0)),
@@ -254,24 +264,12 @@ def _read(item: Item) -> Header:
             lead=Amount(*loop_totals[:2]),
             closed=Amount(*loop_totals[2:]),
         ),
-        last_state=get("ls", 0),
         last_settings=last_settings,
         last_frame=get("lf", last_settings),
-        run=get("rn", b""),
         pending=get("pa", 0) == 1,
-        ended=get("en", 0),
-        ttl_days=get("xd", 0),
-        idle_ms=get("it", 0),
-        summary=Covered.decode(values["sm"]) if "sm" in values else None,
-        sent=Sent.decode(values["ws"]) if "ws" in values else None,
-        calibration=Calibration.decode(values["cf"]) if "cf" in values else Calibration(),
-        asked=CompressionRequest.decode(values["ca"]) if "ca" in values else None,
-        view=VisibleRanges.decode(values["vw"]) if "vw" in values else VisibleRanges(),
-        rewound=get("rw", 0),
-        redacted=get("rd", 0),
         pinned=_decode_pinned(get("pn", "")),
-        lease=RunLease.decode(values["le"]) if "le" in values else None,
         version=values["v"],
+        **fields,
     )
 
 

@@ -47,7 +47,7 @@ class Records:
         Raises `IdempotencyMismatchError` for the same key with another payload.
         """
         record_id = f"{self._clock.now_ms():013d}-{self._ids.new_id()[:_RANDOM_CHARS]}"
-        return self._first_choice(record_keys, record_id, request, ttl_seconds)
+        return self.choose(record_keys, record_id, request, ttl_seconds=ttl_seconds)
 
     def claimed(self, record_keys: RecordKeys, request: RequestKey | None) -> Record | None:
         """Return the record that an earlier request with this key has made, or None."""
@@ -118,12 +118,24 @@ class Records:
         gone = Record(record.id, record.created_ms, DELETED, left or {})
         self._items.put(self._item(record_keys, gone, None if left else DELETED_TTL_SECONDS))
 
-    def choose(self, record_keys: RecordKeys, record_id: str, request: RequestKey | None) -> str:
-        """Return the record that the first try of a request with this key chose, else ``record_id``.
+    def choose(
+        self,
+        record_keys: RecordKeys,
+        record_id: str,
+        request: RequestKey | None,
+        *,
+        ttl_seconds: int | None = DELETED_TTL_SECONDS,
+    ) -> str:
+        """Return the id that the first try of a request with this key chose: ``record_id`` for the first try, and without a key.
 
         A retry keeps its choice, because a name may point to another record meanwhile.
         """
-        return self._first_choice(record_keys, record_id, request, DELETED_TTL_SECONDS)
+        if request is None:
+            return record_id
+        key = record_keys.request(request.key_hash)
+        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": request.stamp}
+        lost = self._items.put(item | self._ttl(ttl_seconds), condition=Absent())
+        return record_id if lost is None or lost.existing is None else _made_by(lost.existing, request)
 
     def earlier_choice(self, record_keys: RecordKeys, request: RequestKey | None) -> str | None:
         """Return the record that an earlier try of the same request chose, or None."""
@@ -131,19 +143,6 @@ class Records:
             return None
         item = get_item(self._items, record_keys.request(request.key_hash))
         return _made_by(item, request) if item is not None else None
-
-    def _first_choice(
-        self, record_keys: RecordKeys, record_id: str, request: RequestKey | None, ttl_seconds: int | None
-    ) -> str:
-        """Return the id that the first try of a request has stored, which is ``record_id`` for this one or without a key."""
-        if request is None:
-            return record_id
-        key = record_keys.request(request.key_hash)
-        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": request.stamp}
-        lost = self._items.put(item | self._ttl(ttl_seconds), condition=Absent())
-        if lost is None or lost.existing is None:
-            return record_id
-        return _made_by(lost.existing, request)
 
     # ------------------------------------------------------------ names
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -216,50 +217,38 @@ def recalls(
     for (position, _), ref in sorted(pair(complete, before=before).call_of.items()):
         if ref in recall_calls:
             answered_calls.setdefault(position, []).append(ref)
+    messages = {arrival.position: arrival.message for arrival in arrivals}
+    unreported = {ref.position for position, refs in answered_calls.items() for ref in refs if claims[position] is None}
+    if has_tools and unreported - messages.keys():
+        messages |= _messages_of_newest(tail)
     recalled = dict[int, Recall]()
-    messages = _KnownMessages(arrivals, tail)
-    for position, places in claims.items():
-        refs = answered_calls.get(position, [])
-        if places is not None or (refs and has_tools):
-            recalled_places = (
-                dict.fromkeys(place for ref in refs for place in messages.places_of(ref)) if places is None else places
-            )
-            recalled[position] = Recall(tuple(map(str, refs)), tuple(recalled_places))
+    for position, reported in claims.items():
+        refs, places = answered_calls.get(position, []), reported
+        if places is None and refs and has_tools:
+            asked = (place for ref in refs for place in _places_in(messages.get(ref.position), ref.index))
+            places = tuple(dict.fromkeys(asked))
+        if places is not None:
+            recalled[position] = Recall(tuple(map(str, refs)), places)
     return recalled
 
 
-class _KnownMessages:
-    """Messages that need no request: those of the append, and those of the newest commit before it."""
-
-    def __init__(self, arrivals: Sequence[Arrival], tail: Tail) -> None:
-        self._by_position = {arrival.position: arrival.message for arrival in arrivals}
-        self._tail = tail
-        self._older: dict[int, Message] | None = None
-
-    def places_of(self, ref: Ref) -> Iterable[str]:
-        """Yield the refs in the arguments of a call to the recall tool."""
-        message = self._by_position.get(ref.position)
-        if message is None and ref.position >= self._tail.header.first:
-            if self._older is None:
-                self._older = dict(_messages_of_newest(self._tail))
-            message = self._older.get(ref.position)
-        if message is None or ref.index >= len(message.tool_calls):
-            return
-        call = message.tool_calls[ref.index]
-        if call.name != RECALL_TOOL:
-            return
-        try:
-            places = parse_recall_request(call.name, call.arguments).places
-        except ArgumentsError:
-            return
-        yield from (place_ref for place_ref in map(ref_of, places) if place_ref is not None)
-
-
-def _messages_of_newest(tail: Tail) -> Iterator[tuple[int, Message]]:
-    """Yield position and message of the newest commit, for bodies stored in it. Skip damage: readers of the commit report it."""
+def _places_in(message: Message | None, index: int) -> list[str]:
+    """Return the refs in the arguments of a call to the recall tool; none for another call, or one of an unknown message."""
+    call = message.tool_calls[index] if message is not None and index < len(message.tool_calls) else None
+    if call is None or call.name != RECALL_TOOL:
+        return []
     try:
+        places = parse_recall_request(call.name, call.arguments).places
+    except ArgumentsError:
+        return []
+    return [ref for ref in map(ref_of, places) if ref is not None]
+
+
+def _messages_of_newest(tail: Tail) -> dict[int, Message]:
+    """Return the messages of the newest commit with bodies stored in it, by position. Skip damage: its readers report it."""
+    messages = dict[int, Message]()
+    with suppress(CorruptError, InvalidInputError):
         for event in events_of(read_commit(tail.item), {}):
             if isinstance(event, MessageEvent) and event.body is not None:
-                yield event.position, CODECS[event.format].parse(event.body)
-    except (CorruptError, InvalidInputError):
-        return
+                messages[event.position] = CODECS[event.format].parse(event.body)
+    return messages

@@ -369,7 +369,7 @@ def test_d4_a_moment_inside_a_commit_needs_the_commit_before(plain_room: Room) -
     lose(plain_room, 2)
     with pytest.raises(CorruptError) as raised:
         header_of_moment(plain_room.log, plain_room.keys, 4)
-    assert raised.value.details["item"] == commit_sort_key(4)
+    assert raised.value.details["item"] == commit_sort_key(2)
 
 
 def test_what_is_remembered_of_a_written_commit_is_what_is_stored(plain_room: Room) -> None:

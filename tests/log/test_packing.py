@@ -20,10 +20,10 @@ from turnlog.log.packing import (
     checksum,
     count_content,
     counting_content,
+    json_in,
     line_digest,
     pack,
     unpack,
-    unpack_json,
 )
 from turnlog.ports import Absent, Equal, Key, Lost, Query
 from turnlog.testing.contracts import ItemTableContract
@@ -102,7 +102,7 @@ def test_no_content_is_inflated_beyond_the_limit(size: int, is_read: bool, monke
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000])
 def test_d4_a_content_that_is_no_json_names_the_item(content: bytes) -> None:
     with pytest.raises(CorruptError, match="the content is damaged") as raised:
-        unpack_json(pack(content), item="R#7")
+        json_in({"sk": "R#7", "b": pack(content)})
     assert raised.value.details["item"] == "R#7"
 
 

@@ -11,7 +11,7 @@ from turnlog.core.identity import Owner
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.keys import SessionKeys
-from turnlog.log.packing import pack, unpack_json
+from turnlog.log.packing import json_in, pack
 from turnlog.log.records import DELETED, DELETED_TTL_SECONDS, Record, Records
 from turnlog.log.request_keys import RequestKey
 from turnlog.log.tombstones import cache_tombstone
@@ -318,4 +318,4 @@ def test_d4_a_name_without_an_id_is_told_by_its_name(room: Room) -> None:
 def test_the_content_of_a_record_is_packed_json(room: Room) -> None:
     item = room.item(KEYS.record(room.stored(7, name="n").id))
     assert item is not None and isinstance(item["b"], bytes)
-    assert unpack_json(item["b"], item="x") == {"number": 7, "name": "n"}
+    assert json_in(item) == {"number": 7, "name": "n"}

@@ -10,18 +10,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import field
 from functools import lru_cache
-from typing import Any
 
-from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.events import Payload
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
 from turnlog.core.times import DAY_MS, MINUTE_MS
-from turnlog.log.headers import Header, item_name
+from turnlog.log.headers import Header, attribute, check_version, item_name
 from turnlog.log.keys import SessionKeys
 from turnlog.log.lines import settings_object
-from turnlog.log.packing import decoding, pack, unpack, unpack_json
+from turnlog.log.packing import decoding, pack, unpack
 from turnlog.log.payloads import Payloads
 from turnlog.log.read_lines import settings_from
 from turnlog.log.tombstones import due_index, is_cache_tombstone
@@ -61,10 +59,12 @@ class Caches:
     def settings_in(self, keys: SessionKeys, system: Item) -> SessionSettings:
         """Return the settings in an ``E#SYS`` item."""
         if "at" in system:
-            payload = Payload(str(system["at"]), number_in(system, "sz"), str(system["d"]), str(system.get("hm", "")))
+            payload = Payload(
+                str(system["at"]), attribute(system, "sz", int), str(system["d"]), str(system.get("hm", ""))
+            )
             content = self._payloads.content(keys, payload)
         else:
-            content = unpack(_packed_in(system), item=item_name(system))
+            content = unpack(attribute(system, "b", bytes), item=item_name(system))
         with decoding(item_name(system)):
             return settings_from(json.loads(content)["set"])
 
@@ -91,7 +91,7 @@ def reflected_position(item: Item) -> int:
 
     ``pos`` can't serve for that: it may be the position of a rewind that made the event current again.
     """
-    return number_in(item, "of" if "of" in item else "pos")
+    return attribute(item, "of" if "of" in item else "pos", int)
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -116,13 +116,12 @@ def read_meta(item: Item) -> CurrentSettings:
 
     Raises `NewerSchemaError` for an item of a newer version, whose fields may have other meanings.
     """
-    if (version := number_in(item, "v") if "v" in item else SCHEMA_VERSION) > SCHEMA_VERSION:
-        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
-    early_code = number_in(item, _MISSING) if _MISSING in item else 0
-    settings, missing = _short_settings(_packed_in(item), item_name(item))
+    check_version(item)
+    early_code = attribute(item, _MISSING, int) if _MISSING in item else 0
+    settings, missing = _short_settings(attribute(item, "b", bytes), item_name(item))
     return CurrentSettings(
         settings,
-        number_in(item, "c"),
+        attribute(item, "c", int),
         reflected_position(item),
         early_code if missing is None else missing,
         "ss" in item,
@@ -132,8 +131,8 @@ def read_meta(item: Item) -> CurrentSettings:
 @lru_cache(maxsize=256)
 def _short_settings(packed: bytes, name: str) -> tuple[SessionSettings, int | None]:
     """Return the settings in an item's content, and the code of the missing fields. Most sessions have the same content."""
-    content = unpack_json(packed, item=name)
     with decoding(name):
+        content = json.loads(unpack(packed, item=name))
         return settings_from(content), content.get(_MISSING)
 
 
@@ -190,7 +189,7 @@ def due_at(settings: SessionSettings, active_ms: int, status: str) -> int | None
 
 def is_settled(item: Item, now_ms: int) -> bool:
     """Return whether an entry is exact. It may lag while the five minutes of its last activity are not over."""
-    return "ok" in item or not is_listing_due(number_in(item, "a"), now_ms)
+    return "ok" in item or not is_listing_due(attribute(item, "a", int), now_ms)
 
 
 def is_listing_due(before_ms: int, now_ms: int) -> bool:
@@ -203,15 +202,12 @@ def is_listing_due(before_ms: int, now_ms: int) -> bool:
 
 def status_of(entry: Item) -> str:
     """Return the status in an entry of the session list."""
-    value = entry.get("st")
-    if not isinstance(value, str):
-        raise CorruptError("an entry of the list is damaged", item=item_name(entry))
-    return value
+    return attribute(entry, "st", str)
 
 
 def active_of(entry: Item) -> int:
     """Return the time in milliseconds of the last activity in an entry."""
-    return number_in(entry, "a")
+    return attribute(entry, "a", int)
 
 
 def session_id_of(item: Item) -> str:
@@ -238,23 +234,3 @@ def _packed(short: JsonObject, missing: int) -> bytes:
     Early items hold the code in a separate attribute.
     """
     return pack(encode_json(short | {_MISSING: missing} if missing else short))
-
-
-def _packed_in(item: Item) -> bytes:
-    packed = item.get("b")
-    if not isinstance(packed, bytes):
-        raise CorruptError("a cache without content", item=item_name(item))
-    return packed
-
-
-def cached_json(item: Item) -> Any:
-    """Return the JSON value that a cache item holds. Raises `CorruptError` for a damaged one."""
-    return unpack_json(_packed_in(item), item=item_name(item))
-
-
-def number_in(item: Item, name: str) -> int:
-    """Return an attribute of an item that is a number. Raises `CorruptError` when it is none."""
-    value = item.get(name)
-    if not isinstance(value, int):
-        raise CorruptError(f"attribute {name!r} is not a number", item=item_name(item))
-    return value

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from turnlog.core.errors import CorruptError
 from turnlog.log.commit import VERIFIED, read_commit, stored_lines
-from turnlog.log.headers import hashed_header, item_name, log_key
+from turnlog.log.headers import attribute, hashed_header, item_name, log_key
 from turnlog.log.keys import FORKS_FROM, FORKS_TO, MAX_POSITION, SessionKeys, commit_sort_key, position_of
 from turnlog.log.lines import hidden
 from turnlog.log.packing import pack
@@ -218,9 +218,7 @@ def page_limit(limit: PageSize, items: Sequence[Item] = ()) -> int | None:
 
 def parent_of(home: SessionKeys, fork: Item) -> SessionKeys:
     """Return the keys of the log before a fork that is stored in ``home``."""
-    parent = fork.get("bs", "")
-    if not isinstance(parent, str):
-        raise CorruptError("a fork has no link to its parent", item=item_name(fork))
+    parent = attribute(fork, "bs", str) if "bs" in fork else ""
     return SessionKeys(home.owner, parent) if parent else home.base
 
 
@@ -235,10 +233,7 @@ def _next(lineage: list[SessionKeys], fork: Item) -> SessionKeys:
 
 def shared_of(fork: Item) -> int:
     """Return the position up to which a fork shares its parent's log. The parent's commit there may be longer."""
-    shared = fork.get("fa", MAX_POSITION)
-    if not isinstance(shared, int):
-        raise CorruptError("a fork has no position up to which it shares its parent's log", item=item_name(fork))
-    return shared
+    return attribute(fork, "fa", int) if "fa" in fork else MAX_POSITION
 
 
 def up_to(position: int, items: Sequence[Item]) -> Sequence[Item]:

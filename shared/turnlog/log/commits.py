@@ -16,7 +16,6 @@ from turnlog.core.events import Event, ForkEvent, MessageEvent, Payload, RewindE
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import VisibleRanges
-from turnlog.log.caches import number_in
 from turnlog.log.commit import (
     VERIFIED,
     Commit,
@@ -30,7 +29,7 @@ from turnlog.log.commit import (
     with_body,
 )
 from turnlog.log.commit_items import CommitItems, PageSize, first_position, page_limit
-from turnlog.log.headers import GENESIS, Header, chain_hash, hashed_header, header_attributes, listed
+from turnlog.log.headers import GENESIS, Header, attribute, chain_hash, hashed_header, header_attributes, listed
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
 from turnlog.log.lines import payload_content, stored_line
 from turnlog.log.packing import pack
@@ -113,7 +112,7 @@ class CommitLog:
         A cache is written after its commit. The log's end is read once more before the error, because a query is not a
         snapshot of the table.
         """
-        position = max((number_in(cache, "pos") for cache in caches if not is_cache_tombstone(cache)), default=0)
+        position = max((attribute(cache, "pos", int) for cache in caches if not is_cache_tombstone(cache)), default=0)
         if position > header.last and position > self._tail(keys).header.last:
             message = f"the log ends at position {header.last}, but a cache reflects position {position}"
             raise CorruptError(message, item=commit_sort_key(header.last + 1))

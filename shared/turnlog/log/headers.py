@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from turnlog.core.calls import OpenCalls
 from turnlog.core.errors import CorruptError, NewerSchemaError
@@ -24,6 +24,7 @@ from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.ports import AttributeValue, Item
 from turnlog.providers.token_rules import Calibration
 
+_Attribute = TypeVar("_Attribute", int, str, bytes)
 HASH_BYTES = 16
 MAX_PINNED = 16
 """Pinned messages that a header lists."""
@@ -222,14 +223,12 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
 
 def read_header(item: Item) -> Header:
     """Return the header in a commit's item. Raises `CorruptError` or `NewerSchemaError`, which name the item."""
-    name = item_name(item)
-    version = item.get("v")
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=name)
+    check_version(item)
     try:
         return _read(item)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise CorruptError(f"a commit's header is damaged: {type(error).__name__}", item=name) from error
+        message = f"a commit's header is damaged: {type(error).__name__}"
+        raise CorruptError(message, item=item_name(item)) from error
 
 
 def _read(item: Item) -> Header:
@@ -329,3 +328,18 @@ def short_hash(text: str) -> bytes:
 def item_name(item: Item) -> str:
     """Return the name of an item for errors: its sort key, which reveals neither contents nor owner."""
     return str(item.get("sk", "?"))
+
+
+def check_version(item: Item) -> None:
+    """Raise `NewerSchemaError` for an item of a newer version, whose fields may have other meanings."""
+    version = attribute(item, "v", int) if "v" in item else SCHEMA_VERSION
+    if version > SCHEMA_VERSION:
+        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
+
+
+def attribute(item: Item, name: str, kind: type[_Attribute]) -> _Attribute:
+    """Return an attribute of an item. Raises a `CorruptError` that names the item when it is missing or not of this type."""
+    value = item.get(name)
+    if not isinstance(value, kind):
+        raise CorruptError(f"attribute {name!r} is missing or damaged", item=item_name(item))
+    return value

@@ -21,7 +21,7 @@ from turnlog.core.errors import CorruptError
 from turnlog.core.identity import Within
 from turnlog.core.json_values import canonical_json
 from turnlog.core.session_settings import SCHEMA_VERSION
-from turnlog.log.headers import item_name
+from turnlog.log.headers import attribute, item_name
 from turnlog.log.keys import COMMITS_FROM, ORDERS, PAYLOADS, STATE, SUMMARY, SYSTEM, WORDS
 from turnlog.ports import AttributeValue, Condition, Equal, Item, ItemTable, Key, Lost, Page, Query
 
@@ -95,10 +95,10 @@ def unpack(packed: bytes, *, item: str, beside: bytes = b"") -> bytes:
     return content
 
 
-def unpack_json(packed: bytes, *, item: str) -> Any:
-    """Return the JSON value that was packed, or raise a `CorruptError` that names ``item``."""
-    content = unpack(packed, item=item)
-    with decoding(item):
+def json_in(item: Item) -> Any:
+    """Return the JSON value that is packed in the attribute ``b`` of an item. Raises a `CorruptError` that names the item."""
+    content = unpack(attribute(item, "b", bytes), item=item_name(item))
+    with decoding(item_name(item)):
         return json.loads(content)
 
 

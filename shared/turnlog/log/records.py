@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from turnlog.core.errors import CorruptError, NewerSchemaError, NotFoundError
+from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SCHEMA_VERSION
-from turnlog.log.headers import item_name
+from turnlog.log.headers import attribute, check_version, item_name
 from turnlog.log.keys import RecordKeys, SessionKeys
-from turnlog.log.packing import pack, unpack_json
+from turnlog.log.packing import json_in, pack
 from turnlog.log.request_keys import RequestKey
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
 from turnlog.ports import Absent, AttributeValue, Clock, Equal, IdSource, Item, ItemTable, Less, Query, get_item, pages
@@ -157,7 +157,7 @@ class Records:
         lost = self._items.put(item, condition=Absent())
         if lost is None or lost.existing is None or lost.existing.get("id") == record.id:
             return True
-        holder_id, taken_ms = _named(lost.existing), lost.existing["c"]
+        holder_id, taken_ms = attribute(lost.existing, "id", str), lost.existing["c"]
         is_held = isinstance(taken_ms, int) and self._clock.now_ms() - taken_ms < _NAME_HELD_MS
         holder = self.get_any(record_keys, holder_id)
         if holder is not None:
@@ -178,7 +178,7 @@ class Records:
         item = get_item(self._items, record_keys.name(name))
         if item is None:
             return None
-        newest = self.get_any(record_keys, _named(item))
+        newest = self.get_any(record_keys, attribute(item, "id", str))
         if newest is None or newest.status != DELETED:
             return newest
         return next((record for record in self.every(record_keys) if record.content.get("name") == name), None)
@@ -204,22 +204,9 @@ def _made_by(item: Item, request: RequestKey) -> str:
     stamp = item.get("ik")
     if not isinstance(stamp, bytes) or not request.matches(stamp):
         raise CorruptError("the record of an idempotency key is damaged", item=item_name(item))
-    return _named(item)
-
-
-def _named(item: Item) -> str:
-    """Return the id of the record that an item points to."""
-    record_id = item.get("id")
-    if not isinstance(record_id, str):
-        raise CorruptError("a name of a record is damaged", item=item_name(item))
-    return record_id
+    return attribute(item, "id", str)
 
 
 def _record(item: Item) -> Record:
-    version, created, status, packed = item.get("v"), item.get("c"), item.get("st"), item.get("b")
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
-    if not isinstance(created, int) or not isinstance(status, str) or not isinstance(packed, bytes):
-        raise CorruptError("a record is damaged", item=item_name(item))
-    content: JsonObject = unpack_json(packed, item=item_name(item))
-    return Record(item_name(item)[2:], created, status, content)
+    check_version(item)
+    return Record(item_name(item)[2:], attribute(item, "c", int), attribute(item, "st", str), json_in(item))

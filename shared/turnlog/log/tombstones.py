@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from zlib import crc32
 
-from turnlog.core.errors import ConflictError, CorruptError
+from turnlog.core.errors import ConflictError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import DAY_MS
-from turnlog.log.headers import item_name
+from turnlog.log.headers import attribute
 from turnlog.log.keys import MAX_POSITION, SessionKeys
 from turnlog.ports import AttributeValue, Clock, Equal, Item, ItemTable, Key, get_item
 
@@ -144,10 +144,10 @@ class SlotLeases:
         is_alone = not self.wait_ms(first)
         if alone and not is_alone:
             return None
-        now, before, digest = self._clock.now_ms(), first.get(FREE), first["h"]
-        if not isinstance(digest, bytes):
-            raise CorruptError("a slot without a hash", item=item_name(first))
-        taken = expired_tombstone(keys, digest, now_ms=now, since_ms=max(now, since_of(first) + 1))
+        now, before = self._clock.now_ms(), first.get(FREE)
+        taken = expired_tombstone(
+            keys, attribute(first, "h", bytes), now_ms=now, since_ms=max(now, since_of(first) + 1)
+        )
         if self._items.put(taken, condition=Equal(SINCE, since_of(first))) is not None:
             return None
         return SlotLease(taken, is_alone, before if isinstance(before, int) else IDLE)
@@ -167,10 +167,7 @@ class SlotLeases:
 
 def since_of(first: Item) -> int:
     """Return the start of the lease on a first slot, in milliseconds since 1970."""
-    since_ms = first.get(SINCE)
-    if not isinstance(since_ms, int):
-        raise CorruptError("a first slot has no start of its lease", item=item_name(first))
-    return since_ms
+    return attribute(first, SINCE, int)
 
 
 def still_erased(wait_ms: int) -> ConflictError:

@@ -15,16 +15,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, NewerSchemaError
+from turnlog.core.errors import ConflictError, InvalidInputError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.memory import Memory, MemoryFact, MemoryPage, Offloaded
 from turnlog.core.session_settings import SCHEMA_VERSION
-from turnlog.log.caches import number_in
-from turnlog.log.headers import item_name
+from turnlog.log.headers import attribute, check_version, item_name
 from turnlog.log.keys import OwnerKeys
-from turnlog.log.packing import decoding, pack, unpack_json
+from turnlog.log.packing import decoding, json_in, pack
 from turnlog.ports import Absent, Equal, Item, ItemTable, Key, Query, SearchEngine, TermDocuments, get_item, pages
 
 if TYPE_CHECKING:
@@ -175,7 +174,7 @@ class Memories:
             remaining = [fact for fact in part.facts if is_kept(fact)]
             if len(remaining) == len(part.facts):
                 return 0
-            revision = number_in(part.item, "n")
+            revision = attribute(part.item, "n", int)
             item = _item(_key(part.item), remaining, revision=revision + 1)
             lost = self._items.put(item, condition=Equal("n", revision))
             if lost is None:
@@ -213,13 +212,8 @@ def _item(key: Key, facts: Sequence[MemoryFact], *, revision: int) -> Item:
 
 def _part(item: Item) -> _Part:
     name = item_name(item)
-    version = number_in(item, "v")
-    if version > SCHEMA_VERSION:
-        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=name)
-    packed = item.get("b")
-    if not isinstance(packed, bytes):
-        raise CorruptError("memories without content", item=name)
-    rows = unpack_json(packed, item=name)
+    check_version(item)
+    rows = json_in(item)
     with decoding(name):
         return _Part(item, name.split("#")[1], tuple(MemoryFact(*row) for row in rows))
 

@@ -30,9 +30,9 @@ from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
 from turnlog.log.commit import Commit, checked_chain
 from turnlog.log.commits import CommitLog
-from turnlog.log.headers import Header, item_name, short_hash
+from turnlog.log.headers import Header, attribute, item_name, short_hash
 from turnlog.log.keys import SessionKeys
-from turnlog.log.packing import pack, unpack_json
+from turnlog.log.packing import json_in, pack
 from turnlog.log.reading import Located, located, message_time, searchable_text
 from turnlog.log.tombstones import due_index
 from turnlog.ports import Absent, AttributeValue, BlobStore, Condition, Equal, Item, ItemTable, MemoryEngine
@@ -130,11 +130,8 @@ def _note_item(keys: SessionKeys, note: OffloadNote) -> dict[str, AttributeValue
 def _progress_in(item: Item | None) -> OffloadProgress:
     if item is None:
         return OffloadProgress()
-    done, end, packed = item.get("pos"), item.get("end"), item.get("b")
-    if not isinstance(done, int) or not isinstance(end, int):
-        raise CorruptError("a mark of an offload is damaged", item=item_name(item))
-    receipt = unpack_json(packed, item=item_name(item)) if isinstance(packed, bytes) else None
-    return OffloadProgress(done, end, receipt)
+    receipt = json_in(item) if "b" in item else None
+    return OffloadProgress(attribute(item, "pos", int), attribute(item, "end", int), receipt)
 
 
 def _state(progress: OffloadProgress) -> str:

@@ -19,14 +19,13 @@ from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.messages import Message, neutral
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
-from turnlog.log.caches import cached_json
 from turnlog.log.commit import VERIFIED, Commit, stored_lines
 from turnlog.log.commit_items import MAX_EVENTS, Forks, first_position
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import following, hashed_header, log_key
 from turnlog.log.keys import BLOB_PLACE, COMMITS_TO, SessionKeys, answers_prefix, commit_sort_key, export_blob
 from turnlog.log.lines import Redacted, bare_summary, covers, place_left, redacted_message
-from turnlog.log.packing import line_digest, pack
+from turnlog.log.packing import json_in, line_digest, pack
 from turnlog.log.request_keys import raw_request_key
 from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
 from turnlog.memory.hand_over import OffloadCopies
@@ -143,7 +142,7 @@ class Redaction:
             item = get_item(self._items, keys.summary)
             if item is None or is_cache_tombstone(item):
                 return
-            line: JsonObject = cached_json(item)
+            line: JsonObject = json_in(item)
             bare = bare_summary(line)
             if not covers(line, position) or bare == line:
                 return

@@ -10,16 +10,16 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from turnlog.core.errors import CorruptError, DocumentChangedError, InvalidInputError, MalformedError, NewerSchemaError
+from turnlog.core.errors import CorruptError, DocumentChangedError, InvalidInputError, MalformedError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import PAGE_BYTES
 from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.core.times import DAY_MS, LAST_MS, milliseconds_of
-from turnlog.log.headers import item_name
+from turnlog.log.headers import attribute, check_version, item_name
 from turnlog.log.keys import DOCUMENTS, SessionKeys
 from turnlog.log.packing import pack, unpack
 from turnlog.log.payloads import in_parallel
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from turnlog.snapshots.export_routes import ExportedDocument
 
 
-_T = TypeVar("_T")
 INLINE_BYTES = 256 * 1024
 """Largest packed content stored in an item; larger ones are blobs. An item of this size costs less than one more request."""
 _FIELDS_BYTES = 128
@@ -104,12 +103,12 @@ class DocumentStore:
         for _ in range(_TRIES):
             conflict = self._items.put(item, condition=condition)
             if conflict is None or (conflict.existing is not None and conflict.existing.get("n") == writing.revision):
-                return Document(writing.key, writing.data, writing.revision, _attribute(item, "t", int))
+                return Document(writing.key, writing.data, writing.revision, attribute(item, "t", int))
             is_gone = conflict.existing is None or is_deleted(conflict.existing)
             if writing.if_revision or not is_gone:
                 return None
             condition = (
-                Equal("n", _attribute(conflict.existing, "n", str)) if conflict.existing is not None else Absent()
+                Equal("n", attribute(conflict.existing, "n", str)) if conflict.existing is not None else Absent()
             )
         return None
 
@@ -152,8 +151,7 @@ class DocumentStore:
         """Return the documents of items, and the last key that was read when the page was full before the end."""
         documents, size = list[Document](), 0
         for item in items:
-            if (version := _attribute(item, "v", int)) > SCHEMA_VERSION:
-                raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
+            check_version(item)
             if is_deleted(item):
                 continue
             document = self._document(keys, item)
@@ -166,11 +164,11 @@ class DocumentStore:
     def _document(self, keys: SessionKeys, item: Item) -> Document:
         name, key, packed = item_name(item), key_of(item), item.get("b")
         if not isinstance(packed, bytes):
-            packed = self._blobs.get(keys.document_blob(_attribute(item, "bn", str)))
+            packed = self._blobs.get(keys.document_blob(attribute(item, "bn", str)))
         if packed is None:
             raise CorruptError("the content of a document is missing", item=name)
         data = unpack(packed, item=name, beside=key.encode())
-        return Document(key, data, _attribute(item, "n", str), _attribute(item, "t", int))
+        return Document(key, data, attribute(item, "n", str), attribute(item, "t", int))
 
 
 def key_of(item: Item) -> str:
@@ -181,13 +179,6 @@ def key_of(item: Item) -> str:
 def is_deleted(item: Item) -> bool:
     """Return whether the item is the tombstone of a deleted document."""
     return "x" in item
-
-
-def _attribute(item: Item, name: str, kind: type[_T]) -> _T:
-    value = item.get(name)
-    if not isinstance(value, kind):
-        raise CorruptError(f"attribute {name!r} of a document is damaged", item=item_name(item))
-    return value
 
 
 class GetDocuments:

@@ -11,11 +11,12 @@ from turnlog.core.events import MAX_LISTED_KEYS, CreateEvent, StateEvent
 from turnlog.core.json_patch import OPERATION_STEPS, Patch, apply_patch, apply_patches, difference
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.log.caches import cached_json, number_in, reflected_position
+from turnlog.log.caches import reflected_position
 from turnlog.log.commit import read_commit
 from turnlog.log.commit_items import shared_position
+from turnlog.log.headers import attribute
 from turnlog.log.keys import SessionKeys, commit_sort_key
-from turnlog.log.packing import pack
+from turnlog.log.packing import json_in, pack
 from turnlog.ports import AttributeValue, Item
 from turnlog.sessions.session_log import SessionLog
 
@@ -69,10 +70,10 @@ def state_at(log: SessionLog, keys: SessionKeys, version: int) -> SessionState:
 
 def _from_cache(log: SessionLog, keys: SessionKeys, item: Item, position: int) -> SessionState:
     """Return the state in ``S#STATE``: the state itself, or folded from the patches since the event at ``bs``."""
-    content = cached_json(item)
+    content = json_in(item)
     if "bs" not in item:
-        return SessionState(content, position, number_in(item, "n"), since=None)
-    base = number_in(item, "bs")
+        return SessionState(content, position, attribute(item, "n", int), since=None)
+    base = attribute(item, "bs", int)
     return _folded(_whole(_event_at(log, keys, base)) if base else SessionState({}), content, position)
 
 

@@ -11,18 +11,17 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TypeAlias
 
-from turnlog.core.errors import CorruptError, NewerSchemaError, NotFoundError
+from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.events import MessageEvent, Payload
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import last_of_stretch, stretch_of
 from turnlog.core.session_settings import SCHEMA_VERSION
-from turnlog.log.caches import number_in
 from turnlog.log.commit import Commit, checked_chain, stored_lines
 from turnlog.log.commit_items import as_shared, logged
 from turnlog.log.commits import CommitLog
-from turnlog.log.headers import GENESIS, item_name
+from turnlog.log.headers import GENESIS, attribute, check_version, item_name
 from turnlog.log.keys import SEGMENTS_FROM, SEGMENTS_TO, SessionKeys, commit_sort_key, position_of, segment_sort_key
 from turnlog.log.payloads import Payloads, is_blob
 from turnlog.log.reading import Located, placed
@@ -256,14 +255,10 @@ def _entry(keys: SessionKeys, segment: Segment) -> Item:
 
 
 def _segment(item: Item) -> Segment:
-    name, digest = item_name(item), item.get("d")
-    version = number_in(item, "v")
-    if version > SCHEMA_VERSION:
-        raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=name)
-    if not isinstance(digest, bytes):
-        raise CorruptError("the entry of a segment is damaged", item=name)
-    last, messages, size_bytes, body_bytes = (number_in(item, field) for field in ("pos", "m", "sz", "rb"))
-    return Segment(position_of(name), last, digest.hex(), messages, size_bytes, body_bytes)
+    check_version(item)
+    last, messages, size_bytes, body_bytes = (attribute(item, field, int) for field in ("pos", "m", "sz", "rb"))
+    digest = attribute(item, "d", bytes).hex()
+    return Segment(position_of(item_name(item)), last, digest, messages, size_bytes, body_bytes)
 
 
 MAX_MS = 5_000

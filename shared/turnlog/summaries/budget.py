@@ -13,7 +13,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.memory import MadeFacts
 from turnlog.core.summaries import TIMED_OUT, UNREADABLE, Spent, Summarised, SummaryRequest
 from turnlog.core.times import DAY_MS, rfc3339
-from turnlog.log.caches import number_in
+from turnlog.log.headers import attribute
 from turnlog.log.keys import TenantKeys
 from turnlog.ports import (
     Absent,
@@ -118,7 +118,7 @@ class Spending:
             after = change(_spent(before))
             if after is None:
                 return None
-            revision = number_in(before, "n") if before is not None else 0
+            revision = attribute(before, "n", int) if before is not None else 0
             item: Item = {
                 "pk": key.pk,
                 "sk": key.sk,
@@ -147,7 +147,7 @@ def _day(now_ms: int) -> str:
 def _spent(item: Item | None) -> Spent:
     if item is None:
         return Spent()
-    return Spent(*(number_in(item, name) for name in ("c", "i", "o", "r")))
+    return Spent(*(attribute(item, name, int) for name in ("c", "i", "o", "r")))
 
 
 _PROMPT_TOKENS = 600

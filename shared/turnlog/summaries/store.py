@@ -9,11 +9,11 @@ from turnlog.core.errors import CorruptError
 from turnlog.core.events import SummaryEvent
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.log.caches import cached_json, number_in, reflected_position
-from turnlog.log.headers import Covered
+from turnlog.log.caches import reflected_position
+from turnlog.log.headers import Covered, attribute
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.lines import stored_line
-from turnlog.log.packing import pack
+from turnlog.log.packing import json_in, pack
 from turnlog.log.read_lines import summary_from
 from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import AttributeValue, Item
@@ -44,8 +44,8 @@ class Summaries:
         if cached is not None and not is_cache_tombstone(cached):
             position = reflected_position(cached)
             if position == covered.position:
-                event = summary_from(cached_json(cached), position=position)
-                return CurrentSummary(event, number_in(cached, "t"))
+                event = summary_from(json_in(cached), position=position)
+                return CurrentSummary(event, attribute(cached, "t", int))
         return self.at(keys, [covered.position])[0]
 
     def at(self, keys: SessionKeys, positions: Sequence[int]) -> list[CurrentSummary]:

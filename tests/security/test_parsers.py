@@ -72,7 +72,7 @@ GOLDEN = ROOT / "tests" / "log" / "golden"
 
 READS = frozenset(
     (
-        *("loads", "decode_json", "parse_strict_json", "model_validate", "model_validate_json", "validate_python"),
+        *("loads", "parse_strict_json", "model_validate", "model_validate_json", "validate_python"),
         *("b64decode", "urlsafe_b64decode", "urlsplit", "urlparse", "parse_qs", "parse_qsl", "ZipFile", "unpackb"),
         *("BZ2Decompressor", "decompressobj", "fromisoformat", "fromhex", "yaml_parse", "safe_load", "unpack"),
     )

@@ -21,7 +21,7 @@ from turnlog.core.events import (
     SettingsEvent,
     StateEvent,
 )
-from turnlog.core.json_values import JsonObject, decode_json, encode_json
+from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.loops import Flow
 from turnlog.core.positions import VisibleRanges
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
@@ -58,7 +58,7 @@ def line_of(
         "position": header.first,
         "header": {name: value for name, value in item.items() if not isinstance(value, bytes)},
         "bytes": {name: value.hex() for name, value in item.items() if isinstance(value, bytes)},
-        "events": [decode_json(encode_json(line)) for line in parsed],
+        "events": [json.loads(encode_json(line)) for line in parsed],
     }
 
 
@@ -295,7 +295,7 @@ def line_with_payload(place: str = PLACE, **changes: Any) -> dict[str, Any]:
     fields = {"size": len(content), "digest": digest_of(content), **changes}
     stored = {"k": "m", "f": "openai_chat", "t": 1, "@": [place, fields["size"], fields["digest"]]}
     line = line_of(HEADER, [], lines=[stored])
-    return {**line, "payloads": {place: decode_json(content)}}
+    return {**line, "payloads": {place: json.loads(content)}}
 
 
 def test_a_payload_is_the_one_that_its_event_names() -> None:

@@ -35,28 +35,20 @@ _OPERATIONS = frozenset({*_VALUED, *_SOURCED, "remove"})
 
 def apply_patch(target: JsonObject, patch: Patch) -> tuple[JsonObject, int]:
     """Return the object after a caller's patch, and the number of steps. Raises `PatchError` or `TooMuchWorkError`."""
-    if isinstance(patch, list):
-        _check_count(patch)
-    return _apply(target, [patch], PatchedValue(target, limit=MAX_STEPS))
+    if isinstance(patch, list) and len(patch) > MAX_OPERATIONS:
+        raise _error("", f"a patch has at most {MAX_OPERATIONS} operations")
+    return apply_patches(target, [patch], limit=MAX_STEPS)
 
 
-def apply_patches(target: JsonObject, patches: Iterable[Patch]) -> tuple[JsonObject, int]:
-    """Return the object after stored patches, and the number of steps. Limits were checked when the patches were stored."""
-    return _apply(target, patches, PatchedValue(target))
-
-
-def _apply(target: JsonObject, patches: Iterable[Patch], document: PatchedValue) -> tuple[JsonObject, int]:
+def apply_patches(target: JsonObject, patches: Iterable[Patch], *, limit: int = UNLIMITED) -> tuple[JsonObject, int]:
+    """Return the object after stored patches, and the number of steps. Their limits were checked when they were stored."""
+    document = PatchedValue(target, limit=limit)
     for patch in patches:
         document.patch(patch)
         if not isinstance(document.root, dict):
             raise _error("", "the result of the patch is not an object")
         target = document.root
     return target, document.steps
-
-
-def _check_count(operations: Sequence[JsonValue]) -> None:
-    if len(operations) > MAX_OPERATIONS:
-        raise _error("", f"a patch has at most {MAX_OPERATIONS} operations")
 
 
 class PatchedValue:

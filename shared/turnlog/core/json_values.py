@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
+from typing import TypeAlias, TypeGuard, TypeVar, cast
 
 from turnlog.core.errors import MalformedError, TooLargeError
 
@@ -32,7 +32,7 @@ _CANONICAL_ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True, separator
 def encode_json(value: object) -> bytes:
     """Encode a value as compact UTF-8 JSON in its own key order.
 
-    A surrogate pair is encoded as its character, as `decode_json` returns it. A value with a lone surrogate is encoded as ASCII
+    A surrogate pair is encoded as its character, as `json.loads` returns it. A value with a lone surrogate is encoded as ASCII
     with escapes, because UTF-8 can't hold it.
     """
     text = _ENCODER.encode(value)
@@ -66,11 +66,6 @@ def joined_pairs(text: str) -> str:
 def canonical_json(value: object) -> bytes:
     """Encode a value for hashing: compact ASCII JSON with sorted keys, so equal values have equal bytes."""
     return _CANONICAL_ENCODER.encode(value).encode("ascii")
-
-
-def decode_json(data: bytes) -> Any:
-    """Decode stored JSON that `encode_json` wrote. Use `parse_strict_json` for a caller's bytes."""
-    return json.loads(data)
 
 
 def json_pointer(path: Iterable[str | int]) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from turnlog.core.events import (
@@ -161,17 +160,6 @@ def _read_envelope(line: dict[str, Any], held: dict[str, Any] | None) -> Envelop
     if held is not None and "md" in held:
         fields["metadata"] = held["md"]
     return Envelope(**fields)
-
-
-def parse_lines(content: bytes) -> list[dict[str, Any]]:
-    """Parse the stored lines of a commit."""
-    lines: list[dict[str, Any]] = json.loads(f"[{content.decode('utf-8', 'surrogatepass').replace(chr(10), ',')}]")
-    return lines
-
-
-def opened_loops(lines: Sequence[dict[str, Any]]) -> list[int]:
-    """Return the numbers of the loops that begin in a commit with these lines."""
-    return [line["o"] for line in lines if line["k"] == "m" and "o" in line]
 
 
 def _read_notes(line: dict[str, Any]) -> Notes | None:

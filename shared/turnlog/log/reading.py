@@ -23,7 +23,6 @@ from turnlog.log.commit_items import is_tombstone, shared_position
 from turnlog.log.commits import CommitLog
 from turnlog.log.headers import CREATION, Header
 from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
-from turnlog.log.read_lines import opened_loops
 from turnlog.ports import Item
 from turnlog.providers.blocks import placeholder_text
 from turnlog.providers.registry import CODECS
@@ -138,8 +137,8 @@ def calls_in(event: MessageEvent) -> int:
 
 def placed(events: Iterable[Event], commit: Commit) -> Iterator[Located]:
     """Yield the messages among the events of a commit, with their loop and time."""
-    opened = opened_loops(commit.lines)
-    loop = opened[0] - 1 if opened else commit.header.flow.loop.number
+    opened = next((line["o"] for line in commit.lines if line["k"] == "m" and "o" in line), None)
+    loop = opened - 1 if opened is not None else commit.header.flow.loop.number
     for event in events:
         if isinstance(event, MessageEvent):
             loop = event.opens_loop or loop

@@ -30,7 +30,7 @@ from turnlog.core.events import (
     SettingsEvent,
     StateEvent,
 )
-from turnlog.core.json_values import JsonObject, JsonValue, checked_json, decode_json, encode_ascii_json, encode_json
+from turnlog.core.json_values import JsonObject, JsonValue, checked_json, encode_ascii_json, encode_json
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import DAY_MS, LAST_MS, MINUTES_A_DAY
 from turnlog.log.commit import Commit, events_of
@@ -113,9 +113,9 @@ def commit_line(sealed: SealedCommit, blob_of: Callable[[Payload], bytes]) -> Js
     payloads: JsonObject = {}
     for payload in sealed.commit.payloads:
         content = blob_of(payload) if is_blob(payload) else sealed.contents[payload.place]
-        payloads[payload.place] = decode_json(content)
+        payloads[payload.place] = json.loads(content)
     line: dict[str, Any] = {"position": sealed.commit.header.first, "header": header, "bytes": binary}
-    line["events"] = events = [decode_json(event) for event in sealed.lines]
+    line["events"] = events = [json.loads(event) for event in sealed.lines]
     pairs = enumerate(zip(sealed.lines, events, strict=True))
     escaped = [index for index, (stored, event) in pairs if b"\\ud" in stored and encode_json(event) != stored]
     return line | ({"escaped": escaped} if escaped else {}) | ({"payloads": payloads} if payloads else {})
@@ -172,7 +172,7 @@ def _read(line: Mapping[str, Any], position: int, previous: bytes) -> SealedComm
         raise ValueError("events")
     if chain_hash(previous, hashed_header(str(item["sk"]), item), list(map(line_digest, lines))) != item["h"]:
         raise CorruptError("the chain hash does not follow from the commit before", item=str(item["sk"]))
-    parsed = [upcast(decode_json(encoded), header.version) for encoded in lines]
+    parsed = [upcast(json.loads(encoded), header.version) for encoded in lines]
     commit = Commit(header, tuple(parsed), until=_until(item, header))
     contents = _contents(commit, line.get("payloads", {}))
     sealed = SealedCommit(commit, item, lines, contents)

@@ -321,8 +321,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/log/commit.py",
-                "if previous is not None and not verified.follows(previous):",
-                "if previous is None and verified.follows(GENESIS):",
+                "if previous is not None and chain_hash(previous, verified.covered, verified.digests) != header.hash:",
+                "if previous is None and header.hash == GENESIS:",
             ),
         ),
         (f"{_STORAGE}::test_d4_a_commit_swapped_for_another_session_s_is_found",),
@@ -535,8 +535,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/sessions/documents.py",
-                'if (version := _attribute(item, "v", int)) > SCHEMA_VERSION:',
-                'if (version := _attribute(item, "v", int)) < 0:',
+                "check_version(item)",
+                "item_name(item)",
             ),
         ),
         (f"{_DOCUMENTS}::test_damage_is_told_by_its_item",),

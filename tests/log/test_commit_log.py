@@ -15,6 +15,7 @@ from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
 from turnlog.core.events import NoteEvent
 from turnlog.core.identity import Owner
 from turnlog.core.times import milliseconds_of, rfc3339
+from turnlog.engines.files import MemoryBlobStore
 from turnlog.log import reading
 from turnlog.log.commit import VERIFIED, Commit
 from turnlog.log.commit_items import first_position
@@ -23,7 +24,7 @@ from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads
 from turnlog.log.reading import commit_at, header_of_moment, newest_pages, position_at, position_of_moment
-from turnlog.log.request_keys import KeyRecords, RequestKey
+from turnlog.log.request_keys import RequestKey
 from turnlog.log.tombstones import slot_tombstone
 from turnlog.ports import Condition, Item, Lost
 from turnlog.testing.fixed import FixedClock, SequentialIds
@@ -321,8 +322,9 @@ def test_a3_a_record_that_goes_while_it_is_read_tells_nothing() -> None:
         def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
             return Lost(None)
 
-    records = KeyRecords(Table(), FixedClock())  # type: ignore[arg-type]
-    assert records.put(SessionKeys(OWNER, "s"), REQUEST, head=9) == 0
+    table: Any = Table()
+    log = CommitLog(table, Payloads(table, MemoryBlobStore()), FixedClock(), SequentialIds())
+    assert log.begin_request(SessionKeys(OWNER, "s"), REQUEST, head=9) == 0
 
 
 # ------------------------------------------------------------ by time

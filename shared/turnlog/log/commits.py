@@ -34,7 +34,7 @@ from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_so
 from turnlog.log.lines import payload_content, stored_line
 from turnlog.log.packing import pack
 from turnlog.log.payloads import INLINE_BYTES, Payloads, PreparedPayload, digest_of
-from turnlog.log.request_keys import Attempt, KeyRecords, RequestKey
+from turnlog.log.request_keys import KEPT_SECONDS, SLACK_SECONDS, Attempt, RequestKey
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Query, get_item, item_size_bytes
 
@@ -92,7 +92,6 @@ class CommitLog:
         self._payloads = payloads
         self._clock = clock
         self._ids = ids
-        self.request_keys = KeyRecords(items, clock)
 
     # ------------------------------------------------------------ writing
 
@@ -158,6 +157,18 @@ class CommitLog:
                 raise ConflictError("other writers won every slot; try again", retry_after_seconds=1)
             self._clock.sleep(self._ids.jitter() * backoff)
             backoff = min(backoff * 2, _MAX_BACKOFF_SECONDS)
+
+    def begin_request(self, keys: SessionKeys, request: RequestKey, *, head: int) -> int | None:
+        """Record that a request with a key begins at this head of the log.
+
+        Return None for the first attempt, else the head that an earlier attempt recorded. The commit of the request, if
+        any, comes after that head.
+        """
+        key, ttl = keys.request(request.key_hash), self._clock.now_ms() // 1000 + KEPT_SECONDS + SLACK_SECONDS
+        lost = self._items.put({"pk": key.pk, "sk": key.sk, "pos": head, "ttl": ttl}, condition=Absent())
+        if lost is None:
+            return None
+        return attribute(lost.existing, "pos", int) if lost.existing is not None else 0
 
     def put(
         self,

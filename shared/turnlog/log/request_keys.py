@@ -1,4 +1,4 @@
-"""Records of idempotency keys: each says that a request with a key has begun, and where the log ended at that time.
+"""Idempotency keys of requests, and the records which say that a request with a key has begun, and where the log ended then.
 
 A record is written before the commit of its request, so the commit comes after the record's position or does not exist. The
 commit holds the hashes of key and payload; the record holds neither, and expires.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnlog.core.errors import CorruptError, IdempotencyMismatchError, InvalidInputError
+from turnlog.core.errors import IdempotencyMismatchError, InvalidInputError
 from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import DAY_MS
 from turnlog.log.headers import HASH_BYTES, short_hash
 from turnlog.log.keys import SessionKeys
-from turnlog.ports import Absent, Clock, ItemTable
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 MAX_KEY_CHARS = 255
 KEPT_SECONDS = DAY_MS // 1000
 """Least time for which a key is remembered."""
-_SLACK_SECONDS = 3600
+SLACK_SECONDS = 3600
 """Greatest assumed difference between the clocks of writers and of the engine that deletes expired items."""
 
 
@@ -84,30 +83,6 @@ def checked_key(key: object) -> str:
     raise InvalidInputError.at("/headers/Idempotency-Key", message, "invalid_key")
 
 
-class KeyRecords:
-    """A store of the records of idempotency keys, items in the session's partition."""
-
-    def __init__(self, items: ItemTable, clock: Clock) -> None:
-        self._items = items
-        self._clock = clock
-
-    def put(self, keys: SessionKeys, request: RequestKey, *, head: int) -> int | None:
-        """Record that a request begins at this head of the log.
-
-        Return None for the first attempt, else the head that an earlier attempt recorded. The commit of the request, if
-        any, comes after that head.
-        """
-        key = keys.request(request.key_hash)
-        ttl = self._clock.now_ms() // 1000 + KEPT_SECONDS + _SLACK_SECONDS
-        lost = self._items.put({"pk": key.pk, "sk": key.sk, "pos": head, "ttl": ttl}, condition=Absent())
-        if lost is None:
-            return None
-        position = lost.existing.get("pos") if lost.existing is not None else 0
-        if not isinstance(position, int):
-            raise CorruptError("the record of an idempotency key is damaged", item=key.sk)
-        return position
-
-
 class Attempt:
     """An attempt to write the commit of a request, which can find the commit of an earlier attempt."""
 
@@ -131,7 +106,7 @@ class Attempt:
         if request is None:
             return tail, None
         if self._seen is None:
-            begun = self._log.request_keys.put(self.keys, request, head=tail.header.last)
+            begun = self._log.begin_request(self.keys, request, head=tail.header.last)
             self.is_first = begun is None
             self._seen = begun if begun is not None else tail.header.last
             if self._seen > tail.header.last:

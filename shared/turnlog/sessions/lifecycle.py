@@ -275,10 +275,7 @@ class EndSessions:
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
             if header.ended:
-                commit = self._log.commits.get(keys, header.ended)
-                if commit is None:
-                    raise CorruptError("the commit of the end is missing", item=commit_sort_key(header.ended))
-                return commit
+                return self._log.commits.at(keys, [header.ended])[0]
             self._offload.note(keys, reason)
             new = following(header, kind="e", events=1, now_ms=self._log.clock.now_ms())
             return Draft(replace(new, ended=new.first), (CloseEvent(new.first),))

@@ -16,8 +16,8 @@ from turnlog.core.times import milliseconds_since_epoch, read_time, rfc3339
 from turnlog.log.caches import CurrentSettings, is_listing_due, is_settled, read_meta, session_id_of, status_of
 from turnlog.log.headers import Covered, Header, Sent, item_name
 from turnlog.log.keys import USERS_FROM, USERS_TO, OwnerKeys, SessionKeys, TenantKeys
-from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
-from turnlog.ports import Item, Query, get_item
+from turnlog.log.tombstones import MATERIALISING, is_slot_tombstone
+from turnlog.ports import Item, Query
 from turnlog.sessions.models import ORIGIN, Bootstrapped, Session, SessionPage, Status
 from turnlog.sessions.runs import held_lease
 from turnlog.sessions.session_log import LogUseCase
@@ -182,8 +182,8 @@ class ListSessions(LogUseCase):
         if header.expires_ms is not None and now >= header.expires_ms:
             return None
         if current.missing > 1:
-            system = get_item(self._log.items, keys.system)
-            if system is None or is_cache_tombstone(system):
+            system = self._log.caches.read(keys.system)
+            if system is None:
                 return self._from_log(keys)
             current = replace(current, settings=self._log.caches.settings_in(keys, system))
         return session_answer(keys, current, header)

@@ -85,7 +85,7 @@ class SessionLog:
         if not cached.missing:
             return cached
         if system is None:
-            system = get_item(self.items, keys.system)
+            system = self.caches.read(keys.system)
         if system is None or reflected_position(system) != cached.position:
             return self.settings_from_log(keys, header)
         return replace(cached, settings=self.caches.settings_in(keys, system), missing=0)

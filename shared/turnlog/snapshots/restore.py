@@ -59,7 +59,7 @@ def add_restore_note(
     if existing is not None:
         return existing.header
     if request is not None:
-        log.commits.request_keys.put(keys, request, head=last.last)
+        log.commits.begin_request(keys, request, head=last.last)
     new = following(last, kind="h", events=1, now_ms=log.clock.now_ms())
     draft = Draft(new, (NoteEvent(new.first, RESTORE, None, metadata),))
     stamp = request.stamp if request is not None else b""

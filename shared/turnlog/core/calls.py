@@ -13,8 +13,8 @@ import hashlib
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from struct import Struct
 from typing import Literal, TypeAlias
 
@@ -297,7 +297,7 @@ def _value(call: UnansweredCall, key: _Key) -> bytes:
     return call.id_hash if key == "id" else call.name_hash if key == "name" else b""
 
 
-@dataclass(slots=True)
+@lazy_dataclass(frozen=True, slots=True)
 class Pairing:
     """Tool calls and results of a range of messages, paired.
 
@@ -306,44 +306,34 @@ class Pairing:
     their call had been answered.
     """
 
-    call_of: dict[tuple[int, int], Ref] = field(default_factory=dict)
-    result_of: dict[Ref, tuple[int, int]] = field(default_factory=dict)
-    open: OpenCalls = field(default_factory=OpenCalls)
-    orphans: list[tuple[int, int]] = field(default_factory=list)
-    second_results: list[tuple[int, int]] = field(default_factory=list)
+    call_of: Mapping[tuple[int, int], Ref]
+    result_of: Mapping[Ref, tuple[int, int]]
+    open: OpenCalls
+    orphans: Sequence[tuple[int, int]]
+    second_results: Sequence[tuple[int, int]]
 
 
 def pair(messages: Iterable[tuple[int, MessageOutline]], *, before: OpenCalls | None = None) -> Pairing:
     """Pair results with calls in (position, outline) items, in order. ``before`` are calls that were open already."""
-    pairing, index = Pairing(), OpenIndex(before or OpenCalls())
-    answered: dict[bytes, Ref] = {}
+    index, answered = OpenIndex(before or OpenCalls()), dict[bytes, Ref]()
+    call_of, result_of = dict[tuple[int, int], Ref](), dict[Ref, tuple[int, int]]()
+    orphans, second_results = list[tuple[int, int]](), list[tuple[int, int]]()
     for position, outline in messages:
         if outline.calls:
             index.opened(unanswered_calls(position, outline))
         for number, result in enumerate(outline.results):
-            _pair_result(pairing, index, answered, (position, number), result)
-    pairing.open = index.calls()
-    return pairing
-
-
-def _pair_result(
-    pairing: Pairing, index: OpenIndex, answered: dict[bytes, Ref], place: tuple[int, int], result: ResultOutline
-) -> None:
-    call = index.find(result)
-    if call is not None:
-        index.mark_answered(call)
-        pairing.call_of[place] = call.ref
-        pairing.result_of[call.ref] = place
-        if call.id_hash:
-            answered[call.id_hash] = call.ref
-        return
-    earlier = answered.get(call_hash(result.key)) if result.key else None
-    if earlier is None:
-        pairing.orphans.append(place)
-        return
-    pairing.second_results.append(place)
-    pairing.call_of[place] = earlier
-    pairing.result_of[earlier] = place
+            place, call = (position, number), index.find(result)
+            if call is not None:
+                index.mark_answered(call)
+                ref = answered[call.id_hash] = call.ref
+            elif result.key and (earlier := answered.get(call_hash(result.key))) is not None:
+                second_results.append(place)
+                ref = earlier
+            else:
+                orphans.append(place)
+                continue
+            call_of[place], result_of[ref] = ref, place
+    return Pairing(call_of, result_of, index.calls(), orphans, second_results)
 
 
 def call_hash(text: str) -> bytes:

@@ -39,6 +39,7 @@ _THROTTLED_CODES = frozenset(
         "RequestLimitExceeded",
         "RequestThrottled",
         "RequestThrottledException",
+        "ServiceQuotaExceededException",
         "SlowDown",
         "Throttling",
         "ThrottlingException",
@@ -76,9 +77,6 @@ _MISSING_CODES = frozenset(
     {"AWS.SimpleQueueService.NonExistentQueue", "NoSuchBucket", "QueueDoesNotExist", "ResourceNotFoundException"}
 )
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
-_THROTTLED = frozenset(
-    {"ServiceQuotaExceededException", "ThrottledException", "ThrottlingException", "TooManyRequestsException"}
-)
 _PASSING = frozenset(
     {
         "InternalServerException",
@@ -178,7 +176,7 @@ class Service:
     def _refused(self, name: str, error: ClientError) -> TurnlogError:
         code, status = error_code(error), _status(error)
         header = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("retry-after", "")
-        if code not in _PASSING and (code in _THROTTLED or status == 429):
+        if code not in _PASSING and (code in _THROTTLED_CODES or status == 429):
             seconds = int(header[:4]) if header.isascii() and header.isdigit() else None
             return ThrottledError(f"{name} was throttled", retry_after_seconds=seconds)
         # Only a code in the form of AWS's codes is quoted; anything else could be text of the request.

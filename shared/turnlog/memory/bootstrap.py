@@ -9,7 +9,6 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import cast
 
@@ -134,7 +133,7 @@ class BringMemories:
         body = {"role": "user", "content": memories_text(memories)}
         origins: list[JsonValue] = [_origin(memory) for memory in memories]
         envelope = Envelope(pin=True, origin="memory", metadata={"engine": engine, "memories": origins})
-        return replace(understand(body, 0, self._counter, codec=codec_of(_FORMAT)), envelope=envelope)
+        return understand(body, 0, self._counter, codec=codec_of(_FORMAT), envelope=envelope)
 
 
 def _origin(memory: Memory) -> JsonObject:

@@ -37,7 +37,7 @@ from turnlog.sessions.incoming import (
     sent_after,
     understand_batch,
 )
-from turnlog.sessions.message_models import Appended, CallRef, ParentCall, Warning
+from turnlog.sessions.message_models import Appended, CallRef, Warning
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.runs import has_inbox, held_lease, lease_after
 from turnlog.sessions.session_log import SessionLog, check_active
@@ -123,7 +123,7 @@ class AppendWrite:
         self._action = action
         self._keys = keys
         self._body = body
-        self._batch = batch if body.parent is None else _within(batch, body.parent)
+        self._batch = batch
         self._current: CurrentSettings | None = None
         self.summaries: SummaryTrigger | None = None
         """The trigger and the attempts at the end of the log. Set by `compose` if the append may request a summary."""
@@ -165,10 +165,10 @@ class AppendWrite:
             lease = lease_after(self._body.lease, header.lease, position=first, time_ms=time_ms, keeps=True)
         has_tools = settings.recall != "never" and self._action == RUN
         recalled = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
-        notes = [self._notes(warnings)] + [None] * len(arrivals)  # with the first message
+        notes = self._notes(warnings)
         events: list[Event] = [
-            message_event(incoming, first + index, opens_loop, recalled.get(first + index), notes[index])
-            for index, (incoming, opens_loop) in enumerate(zip(self._batch, opens, strict=True))
+            message_event(incoming, position, opens_loop, recalled.get(position), notes if position == first else None)
+            for position, (incoming, opens_loop) in enumerate(zip(self._batch, opens, strict=True), first)
         ]
         if state_event is not None:
             events.append(state_event)
@@ -313,14 +313,6 @@ class AppendWrite:
 def _is_item(incoming: Incoming) -> bool:
     """Return whether a message is an item of an assistant's answer."""
     return incoming.codec.format in OF_ITEMS and incoming.facts.role == "assistant"
-
-
-def _within(batch: Sequence[Incoming], parent: ParentCall) -> list[Incoming]:
-    """Return messages as those of an agent within a call."""
-    return [
-        replace(incoming, envelope=replace(incoming.envelope, parent=parent.ref, agent_id=parent.agent_id))
-        for incoming in batch
-    ]
 
 
 def _refuse(header: Header, arrivals: Sequence[Arrival], warnings: Sequence[Disorder]) -> None:

@@ -25,7 +25,7 @@ from turnlog.providers.blocks import ROLES, invalid_message
 from turnlog.providers.registry import CODECS, codec_of, is_plain_text, recognise
 from turnlog.providers.token_rules import Calibration, count_head, count_message, ratio_of
 from turnlog.providers.unknown_content import unknown_content
-from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Meta
+from turnlog.sessions.message_models import MAX_APPEND_BYTES, AppendMessages, Meta, ParentCall
 
 MAX_CALLS = 10_000
 """Tool calls and results together that one request may have, and that a window considers."""
@@ -52,27 +52,29 @@ class Incoming:
 
 
 def understand(
-    body: dict[str, Any], index: int, counter: TokenCounter, *, codec: Codec | None = None, meta: Meta | None = None
+    body: dict[str, Any],
+    index: int,
+    counter: TokenCounter,
+    *,
+    codec: Codec | None = None,
+    envelope: Envelope = NO_ENVELOPE,
+    recalled: Sequence[str | int] | None = None,
 ) -> Incoming:
     """Parse and count the message at ``index`` of a request. `InvalidInputError` with a pointer when it is not a message."""
     content = cast("JsonObject", body)
     codec = codec if codec is not None else recognise(content)
     try:
-        message = codec.parse(content, is_error=meta.is_error if meta is not None else None)
+        message = codec.parse(content, is_error=envelope.is_error)
     except InvalidInputError as error:
         problems = [replace(problem, pointer=f"/messages/{index}{problem.pointer}") for problem in error.problems]
         raise InvalidInputError(error.detail, code=error.error_code, problems=problems) from error
-    if meta is not None and meta.created_at is not None and read_time(meta.created_at) is None:
-        text = f"created_at {meta.created_at!r} is not a time, such as 2026-11-21T07:59:58Z"
-        raise InvalidInputError.at(f"/meta/{index}/created_at", text, "not_a_time")
-    recalled = meta.recalled if meta is not None else None
     if recalled is not None and not message.tool_results:
         text = "recalled is for a message with a tool's result"
         raise InvalidInputError.at(f"/meta/{index}/recalled", text, "no_result")
     facts = outline_of(message)
     return Incoming(
         body=content,
-        envelope=Envelope(**meta.model_dump(exclude={"recalled"})) if meta is not None else NO_ENVELOPE,
+        envelope=envelope,
         codec=codec,
         message=message,
         facts=facts,
@@ -111,11 +113,23 @@ def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Inc
     batch, call_count = list[Incoming](), 0
     for index, body in enumerate(request.messages):
         meta = request.meta[index] if request.meta else None
-        batch.append(understand(body, index, counter, codec=codec, meta=meta))
+        envelope, recalled = _envelope(meta, request.parent, index), meta.recalled if meta is not None else None
+        batch.append(understand(body, index, counter, codec=codec, envelope=envelope, recalled=recalled))
         if not request.lenient:
             _check_meaning(batch[-1], index)
         call_count = with_calls(call_count, batch[-1].facts, index)
     return batch
+
+
+def _envelope(meta: Meta | None, parent: ParentCall | None, index: int) -> Envelope:
+    """Return what is stored beside the message at ``index`` of a request. `InvalidInputError` for a time that is none."""
+    if meta is not None and meta.created_at is not None and read_time(meta.created_at) is None:
+        text = f"created_at {meta.created_at!r} is not a time, such as 2026-11-21T07:59:58Z"
+        raise InvalidInputError.at(f"/meta/{index}/created_at", text, "not_a_time")
+    fields = meta.model_dump(exclude={"recalled"}) if meta is not None else {}
+    if parent is not None:
+        fields |= {"parent": parent.ref, "agent_id": parent.agent_id}
+    return Envelope(**fields) if fields else NO_ENVELOPE
 
 
 def _check_meaning(incoming: Incoming, index: int) -> None:

@@ -18,7 +18,7 @@ from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.events import Event, MessageEvent, Payload
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import Stretch
-from turnlog.log.headers import GENESIS, Header, chain_hash, hashed_header, item_name, log_key, read_header
+from turnlog.log.headers import GENESIS, Header, attribute, chain_hash, hashed_header, item_name, log_key, read_header
 from turnlog.log.keys import commit_sort_key
 from turnlog.log.packing import count_content, decoding, line_digest, unpack
 from turnlog.log.read_lines import payload_of, read_event, upcast
@@ -129,11 +129,8 @@ class VerifiedItems:
 
 def _verify(item: Item) -> Verified:
     name, header = item_name(item), read_header(item)
-    packed = item.get("b")
-    if not isinstance(packed, bytes):
-        raise CorruptError("a commit without a body", item=name)
     covered = hashed_header(log_key(item), item)
-    content = unpack(packed, item=name, beside=covered)
+    content = unpack(attribute(item, "b", bytes), item=name, beside=covered)
     lines = content.split(b"\n")
     if len(lines) != header.last - header.first + 1:
         raise CorruptError(f"a commit of positions {header.first} to {header.last} has {len(lines)} events", item=name)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError, SessionExistsError
+from turnlog.core.errors import InvalidInputError, NotFoundError, SessionExistsError
 from turnlog.core.events import CloseEvent, CreateEvent
 from turnlog.core.identity import Owner, check_session_id
 from turnlog.core.json_values import JsonObject
@@ -20,7 +20,7 @@ from turnlog.log.caches import CurrentSettings, directory_item
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import CREATION, Header, following
-from turnlog.log.keys import SessionKeys, commit_sort_key
+from turnlog.log.keys import SessionKeys
 from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
 from turnlog.ports import Absent, Less, TokenCounter, get_item
 from turnlog.sessions.incoming import Incoming, message_event
@@ -120,10 +120,7 @@ class CreateSessions:
         put = self._put_first_commit(keys, settings, None, None, options=options) if not is_there else None
         if put is not None:
             return self._write_caches(keys, *put)
-        first = self._first_commit(keys)
-        if first is None:
-            raise CorruptError("the first commit is missing", item=commit_sort_key(1))
-        return self._answer_created(keys, first)
+        return self._answer_created(keys, self._existing(keys)[1])
 
     def _put_first_commit(
         self,
@@ -167,22 +164,22 @@ class CreateSessions:
         return self._answer_existing(keys, body, request) if first is not None else None
 
     def _answer_existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
-        first = self._first_commit(keys)
-        if first is not None and request is not None and request.matches(first.header.idempotency):
+        tail, first = self._existing(keys)
+        if request is not None and request.matches(first.header.idempotency):
             return Created(self._answer_created(keys, first), True)
         if body.if_exists == "error":
             raise SessionExistsError(f"session {keys.session_id!r} exists")
-        tail = self._log.commits.tail(keys)
         return Created(session_answer(keys, self._log.full_settings(keys, tail), tail.header), False)
 
-    def _first_commit(self, keys: SessionKeys) -> Commit | None:
-        """Return the session's first commit. `SessionExistsError` while the id of an erased or expired session is reserved."""
+    def _existing(self, keys: SessionKeys) -> tuple[Tail, Commit]:
+        """Return the end of a session's log and its first commit. `SessionExistsError` while the id of an erased one is taken."""
         try:
-            self._log.commits.tail(keys)
-            return self._log.commits.begin(keys)
-        except NotFoundError as error:
-            message = f"session {keys.session_id!r} was erased: its id is free a day later"
-            raise SessionExistsError(message) from error
+            tail, first = self._log.commits.tail(keys), self._log.commits.begin(keys)
+        except NotFoundError:
+            first = None
+        if first is None:
+            raise SessionExistsError(f"session {keys.session_id!r} was erased: its id is free a day later")
+        return tail, first
 
     def _answer_created(self, keys: SessionKeys, first: Commit) -> Session:
         """Return the session as it was created, and write its caches: a crash after the first commit may have skipped them."""

@@ -13,8 +13,16 @@ from turnlog.core.loops import Flow, LoopState
 from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
 from turnlog.core.times import milliseconds_since_epoch, read_time, rfc3339
-from turnlog.log.caches import CurrentSettings, is_listing_due, is_settled, read_meta, session_id_of, status_of
-from turnlog.log.headers import Covered, Header, Sent, item_name
+from turnlog.log.caches import (
+    CurrentSettings,
+    active_of,
+    is_listing_due,
+    is_settled,
+    read_meta,
+    session_id_of,
+    status_of,
+)
+from turnlog.log.headers import Covered, Header, Sent, attribute, item_name
 from turnlog.log.keys import USERS_FROM, USERS_TO, OwnerKeys, SessionKeys, TenantKeys
 from turnlog.log.tombstones import MATERIALISING, is_slot_tombstone
 from turnlog.ports import Item, Query
@@ -203,23 +211,17 @@ class ListSessions(LogUseCase):
 
 def _header_of_entry(item: Item, ttl_days: int) -> Header:
     """Return a header with the fields that a list entry stores; the others have defaults."""
-    counts, position, active = item.get("ct"), item.get("pos"), item.get("a")
-    if not isinstance(counts, str) or not isinstance(position, int) or not isinstance(active, int):
-        raise CorruptError("an entry of the list is damaged", item=item_name(item))
-    messages, tokens, loops = (int(count) for count in counts.split(" "))
-    flow = Flow(loop=LoopState(number=loops), messages=messages, tokens=tokens)
-    covered = item.get("sm")
-    summary = Covered.decode(covered) if isinstance(covered, str) else None
-    sent = item.get("ws")
+    position, active = attribute(item, "pos", int), active_of(item)
+    messages, tokens, loops = (int(count) for count in attribute(item, "ct", str).split(" "))
     return Header(
         first=position,
         last=position,
         kind="m",
         time_ms=active,
         nonce=b"",
-        flow=flow,
-        summary=summary,
-        sent=Sent.decode(sent) if isinstance(sent, str) else None,
+        flow=Flow(loop=LoopState(number=loops), messages=messages, tokens=tokens),
+        summary=Covered.decode(attribute(item, "sm", str)) if "sm" in item else None,
+        sent=Sent.decode(attribute(item, "ws", str)) if "ws" in item else None,
         ended=position if status_of(item) == "ended" else 0,
         ttl_days=ttl_days,
         idle_ms=active if status_of(item) == "inactive" else 0,
@@ -228,8 +230,7 @@ def _header_of_entry(item: Item, ttl_days: int) -> Header:
 
 def _user_in(owner: Owner, item: Item) -> Owner:
     """Return the user of the owner's tenant that an item names. Raises `CorruptError` when the name is not that of its key."""
-    name = item.get("n")
-    user = Owner.of(owner.tenant, name) if isinstance(name, str) else None
-    if user is None or USERS_FROM + user.user_id != item_name(item):
+    user = Owner.of(owner.tenant, attribute(item, "n", str))
+    if USERS_FROM + user.user_id != item_name(item):
         raise CorruptError("the name of a user is not that of its key", item=item_name(item))
     return user

@@ -19,7 +19,7 @@ from unittest import mock
 from tools.emulators import DYNOXIDE, running
 from turnlog.app import Application
 from turnlog.engines import Engine
-from turnlog.engines.aws_clients import Clients, make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
@@ -145,7 +145,7 @@ def dynamo(*, only_moto: bool = False) -> Iterator[Dynamo]:
 
             stack.enter_context(mock_aws())
             stack.enter_context(real_item_limit())
-        metered, plain = (make_clients(REGION, url, max_attempts=1) for _ in range(2))
+        metered, plain = (Clients(REGION, url, max_attempts=1) for _ in range(2))
         create_table(metered.dynamodb, TABLE)
         clock, ids, blobs, wire, store = FixedClock(), SequentialIds(), PortTimes(), Wire(), MemoryBlobStore()
         guard = Guard.attach(metered.dynamodb, one_at_a_time=url is None)

@@ -190,14 +190,14 @@ def _target() -> Iterator[tuple[dict[str, str], str]]:
 
 
 _SETUP = f"""
-from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.app import make_application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.identity import Owner
 from turnlog.settings import Settings
 from turnlog.testing.aws import create_table
-create_table(make_clients({REGION!r}, Settings.from_environment().endpoint_url).dynamodb, {TABLE!r})
+create_table(Clients({REGION!r}, Settings.from_environment().endpoint_url).dynamodb, {TABLE!r})
 session = Turnlog(InProcessBackend(make_application(), Owner.of({TENANT!r}, {USER!r}))).sessions.create("bench-000001")
 session.append({{"role": "user", "content": "hello"}})
 """

@@ -296,7 +296,7 @@ def moto_harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
     from moto import mock_aws
 
     from tests.faulty_engines import FaultyGuard
-    from turnlog.engines.aws_clients import make_clients
+    from turnlog.engines.aws_clients import Clients
     from turnlog.engines.dynamodb import DynamoItemTable
     from turnlog.engines.s3 import S3BlobStore
     from turnlog.engines.sqs import SqsJobQueue
@@ -306,7 +306,7 @@ def moto_harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
         monkeypatch.setenv(name, "testing")
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     with mock_aws(), real_item_limit():
-        clients, clock = make_clients("eu-central-1", max_attempts=1), FixedClock()
+        clients, clock = Clients("eu-central-1", max_attempts=1), FixedClock()
         create_table(clients.dynamodb, "turnlog")
         create_bucket(clients.s3, "turnlog-blobs")
         queue = SqsJobQueue(clients.sqs, *create_queue(clients.sqs, "jobs", visibility_seconds=360, max_receives=5))

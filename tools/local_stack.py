@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from turnlog.core.errors import InvalidInputError, TurnlogError, UnavailableError
-from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.server.moto_engine import no_real_credentials, quick_answers
 from turnlog.server.stack import REGION, Stack, deploy, expand, template_path
 from turnlog.testing.aws import real_item_limit
@@ -50,7 +50,7 @@ def serve(host: str, port: int) -> None:
         server = ThreadedMotoServer(ip_address=host, port=port, verbose=False)
         server.start()
         until_end.callback(server.stop)
-        stack = deploy(expand(template_path()), make_clients(REGION, f"http://{host}:{port}"))
+        stack = deploy(expand(template_path()), Clients(REGION, f"http://{host}:{port}"))
         _say(f"moto serves http://{host}:{port}; Ctrl-C stops it, and what is in it is gone")
         for resource in stack.resources:
             _say(f"{resource.logical_id:<20} {resource.kind:<22} {resource.name}")
@@ -88,7 +88,7 @@ def environments() -> Mapping[str, Mapping[str, str]]:
     from moto import mock_aws
 
     with no_real_credentials(), mock_aws():
-        return container_environments(deploy(expand(template_path()), make_clients(REGION)))
+        return container_environments(deploy(expand(template_path()), Clients(REGION)))
 
 
 def check(host: str, port: int) -> None:

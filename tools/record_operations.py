@@ -229,7 +229,7 @@ def recorded() -> dict[str, Any]:
 def main() -> int:
     sys.path.insert(0, str(ROOT))
     from tools.emulators import DYNOXIDE, running
-    from turnlog.engines.aws_clients import make_clients
+    from turnlog.engines.aws_clients import Clients
     from turnlog.testing.aws import create_table
 
     if not DYNOXIDE.is_installed and DYNOXIDE.variable not in os.environ:
@@ -237,7 +237,7 @@ def main() -> int:
         return 1
     os.environ |= {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
     with running(DYNOXIDE) as url:
-        client = make_clients("eu-central-1", url, max_attempts=1).dynamodb
+        client = Clients("eu-central-1", url, max_attempts=1).dynamodb
         create_table(client, "recorded")
         lines = [
             json.dumps({**item.operation, "lost": item.lost, "units": item.reported}, ensure_ascii=False)

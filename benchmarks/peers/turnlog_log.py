@@ -13,7 +13,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.identity import Owner
 from turnlog.engines import Engine, RandomIds
-from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.engines.s3 import S3BlobStore
 from turnlog.ports import Clock
@@ -27,7 +27,7 @@ _MINUTES = 5
 
 def open_log(clock: Clock) -> Turnlog:
     """Return what `Turnlog.open` makes of the table and the bucket, with a clock of the caller's."""
-    clients = make_clients(REGION)
+    clients = Clients(REGION)
     for service in ("dynamodb", "s3"):  # made at first use otherwise, when the meter no longer looks
         clients.open(service, read_timeout_seconds=5)
     engine = Engine(

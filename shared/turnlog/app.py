@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import (
+    AtFirstUse,
     Engine,
-    LazyCounter,
     RandomIds,
     SystemClock,
     make_chat_model,
@@ -362,7 +362,7 @@ class Application:
     @cached_property
     def lazy_counter(self) -> TokenCounter:
         """The token counter, created at its first count, for use cases that do not always count."""
-        return LazyCounter(lambda: self.counter)
+        return cast("TokenCounter", AtFirstUse(lambda: self.counter))
 
     @cached_property
     def embedder(self) -> Embedder | None:

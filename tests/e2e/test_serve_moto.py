@@ -221,7 +221,7 @@ def test_a_route_is_answered_by_the_application_of_its_function(
 def test_its_clients_are_behind_the_guard(served: Served) -> None:
     table = next(resource.name for resource in served.service.stack.resources if resource.logical_id == "Table")
     with pytest.raises(GuardError, match="Scan"):
-        aws_clients.make_clients(REGION).dynamodb.scan(TableName=table)
+        aws_clients.Clients(REGION).dynamodb.scan(TableName=table)
 
 
 # The API

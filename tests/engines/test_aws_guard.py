@@ -13,7 +13,7 @@ from moto.dynamodb.models import dynamo_type
 from moto.dynamodb.models.table import Table
 
 from tests.faulty_engines import FaultyGuard
-from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.ports import AttributeValue, item_size_bytes
 from turnlog.testing.aws import GuardError, Meter, create_table, real_item_limit
 from turnlog.testing.dynamodb_rules import depth, digits, index_write_units, read_units, wire_item_bytes, write_units
@@ -31,7 +31,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[DynamoDBClient]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "testing")
     with mock_aws(), real_item_limit():
-        client = make_clients(REGION, max_attempts=1).dynamodb
+        client = Clients(REGION, max_attempts=1).dynamodb
         create_table(client, TABLE)
         yield client
 
@@ -367,7 +367,7 @@ def test_a_fault_is_any_error(client: DynamoDBClient, guard: FaultyGuard) -> Non
 
 
 def test_several_clients_share_one_count(client: DynamoDBClient) -> None:
-    others = make_clients(REGION, max_attempts=1)
+    others = Clients(REGION, max_attempts=1)
     guard = FaultyGuard.attach(client, others.s3, others.sqs)
     guard.fail(at=3, when="before")
     client.put_item(TableName=TABLE, Item=_wire("1"))
@@ -379,7 +379,7 @@ def test_several_clients_share_one_count(client: DynamoDBClient) -> None:
 
 def test_the_sdk_s_retry_is_a_request_of_its_own(client: DynamoDBClient) -> None:
     """With more than one attempt a fault is repeated by the SDK and seen in the count only."""
-    patient = make_clients(REGION, max_attempts=2).dynamodb
+    patient = Clients(REGION, max_attempts=2).dynamodb
     guard = FaultyGuard.attach(patient)
     guard.fail(at=1, when="after")
     with pytest.raises(ClientError, match="ConditionalCheckFailed"):

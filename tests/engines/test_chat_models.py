@@ -28,7 +28,7 @@ from turnlog.core.errors import (
 )
 from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.engines import SystemClock, make_chat_model
-from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.engines.bedrock import BedrockConverseModel
 from turnlog.engines.openai_compatible import OpenAiCompatibleModel
 from turnlog.engines.token_estimate import EstimateCounter
@@ -83,7 +83,7 @@ class Setup:
 
     def chat(self, *, timeout_seconds: int, clock: Clock, url: str) -> ChatModel:
         if self.protocol == "bedrock":
-            clients = make_clients("eu-central-1", url, max_attempts=1)
+            clients = Clients("eu-central-1", url, max_attempts=1)
             return BedrockConverseModel(clients, "amazon.nova-lite-v1:0", timeout_seconds=timeout_seconds)
         return OpenAiCompatibleModel(
             f"{url}/v1/", "small-model", api_key="secret-key", timeout_seconds=timeout_seconds, clock=clock
@@ -305,7 +305,7 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "nowhere")
     monkeypatch.setenv("AWS_CONFIG_FILE", "nowhere")
-    clients = make_clients("eu-central-1", "http://127.0.0.1:9", max_attempts=1)
+    clients = Clients("eu-central-1", "http://127.0.0.1:9", max_attempts=1)
     chat = BedrockConverseModel(clients, "m", timeout_seconds=5)
     with pytest.raises(SummariserConfigError, match="NoCredentialsError"):
         ModelSummariser(chat, EstimateCounter(), FixedClock(), SequentialIds(), timeout_seconds=5).summarise(REQUEST)
@@ -339,7 +339,7 @@ def test_thinking_is_left_out_and_missing_counts_are_ours() -> None:
 
 def chat_at(server: ModelServer, protocol: Protocol, **options: str) -> ChatModel:
     if protocol == "bedrock":
-        clients = make_clients("eu-central-1", server.url, max_attempts=1)
+        clients = Clients("eu-central-1", server.url, max_attempts=1)
         return BedrockConverseModel(clients, "m", timeout_seconds=5)
     path, key = options.get("path", "/v1"), options.get("api_key", "")
     return OpenAiCompatibleModel(server.url + path, "m", api_key=key, timeout_seconds=5, clock=SystemClock())

@@ -19,7 +19,7 @@ from moto.s3.models import s3_backends
 from tests.faulty_engines import FaultyGuard
 from turnlog.core.errors import CorruptError, ThrottledError, TooLargeError, TurnlogError, UnavailableError
 from turnlog.core.limits import with_deadline
-from turnlog.engines.aws_clients import Clients, fitting, make_clients
+from turnlog.engines.aws_clients import Clients, fitting
 from turnlog.engines.aws_errors import DENIED, MISSING, REFUSED
 from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.engines.s3 import S3BlobStore
@@ -39,7 +39,7 @@ def clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clients]:
         monkeypatch.setenv(name, "testing")
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     with mock_aws(), real_item_limit():
-        yield make_clients(REGION, max_attempts=1)
+        yield Clients(REGION, max_attempts=1)
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_a_lost_connection_is_unavailable_and_the_effect_unknown(
 def test_the_sdk_repeats_a_conditional_put_and_the_loser_meets_its_own_item(clients: Clients) -> None:
     """Why a commit carries a nonce: the old item tells "mine" from "theirs"."""
     create_table(clients.dynamodb, TABLE)
-    patient = make_clients(REGION, max_attempts=2).dynamodb
+    patient = Clients(REGION, max_attempts=2).dynamodb
     guard = FaultyGuard.attach(patient)
     guard.fail(at=1, when="after")
     mine = {**_item("C#1"), "n": b"\x01" * 8}
@@ -336,7 +336,7 @@ def test_missing_credentials_are_denied(monkeypatch: pytest.MonkeyPatch, clients
         monkeypatch.setenv(name, "/nonexistent")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(UnavailableError) as caught:
-        DynamoItemTable(make_clients(REGION, max_attempts=1).dynamodb, TABLE).put(_item("C#1"))
+        DynamoItemTable(Clients(REGION, max_attempts=1).dynamodb, TABLE).put(_item("C#1"))
     assert caught.value.error_code == DENIED
 
 
@@ -494,7 +494,7 @@ def test_a_bucket_is_a_host_of_aws_and_a_path_of_an_emulator(
     clients: Clients, endpoint_url: str | None, address: str
 ) -> None:
     """Signed by version 4 on both."""
-    s3 = make_clients(REGION, endpoint_url).s3
+    s3 = Clients(REGION, endpoint_url).s3
     assert endpoint_url is None or s3.meta.endpoint_url == endpoint_url
     url = s3.generate_presigned_url("get_object", Params={"Bucket": "blobs", "Key": "k"})
     assert url.startswith(address) and "X-Amz-Algorithm=AWS4-HMAC-SHA256" in url
@@ -527,7 +527,7 @@ def test_a_request_is_begun_only_when_it_can_end_in_time(
 @pytest.mark.parametrize(("left", "tries"), [(7.0, 2), (6.99, 1)])
 def test_a_failed_try_is_repeated_only_when_the_next_can_end_in_time(clients: Clients, left: float, tries: int) -> None:
     create_table(clients.dynamodb, TABLE)
-    patient = make_clients(REGION, max_attempts=2).dynamodb
+    patient = Clients(REGION, max_attempts=2).dynamodb
     guard, at_a_try_and_after_it = FaultyGuard.attach(patient), cycle([30.0, left])
     for number in (1, 2):
         guard.fail(at=number, when="after")

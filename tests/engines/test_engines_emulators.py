@@ -18,7 +18,7 @@ from moto import mock_aws
 
 from tools.emulators import DYNOXIDE, MINISTACK, Emulator, running
 from tools.record_operations import Replayed, Units, operations, recorded, replay
-from turnlog.engines.aws_clients import Clients, make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.engines.s3 import S3BlobStore
 from turnlog.engines.sqs import SqsJobQueue
@@ -49,7 +49,7 @@ def emulated(emulator: Emulator) -> Iterator[Clients]:
             patch.setenv(name, "testing")
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
             patch.delenv(name, raising=False)
-        clients = make_clients(REGION, url)
+        clients = Clients(REGION, url)
         yield clients
         for service in ("dynamodb", "s3", "sqs"):
             clients.open(service, read_timeout_seconds=1).close()
@@ -150,7 +150,7 @@ def test_our_meter_says_what_dynoxide_said(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     with mock_aws(), real_item_limit():
-        client = make_clients(REGION, max_attempts=1).dynamodb
+        client = Clients(REGION, max_attempts=1).dynamodb
         create_table(client, "recorded")
         replayed = list(replay(operations(), client, "recorded"))
     assert differences(replayed, [item.metered for item in replayed]) == []
@@ -159,7 +159,7 @@ def test_our_meter_says_what_dynoxide_said(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.network
 def test_our_meter_and_dynoxide_agree_and_the_record_is_true(dynoxide: Clients) -> None:
     create_table(dynoxide.dynamodb, "recorded")
-    client = make_clients(REGION, dynoxide.dynamodb.meta.endpoint_url, max_attempts=1).dynamodb
+    client = Clients(REGION, dynoxide.dynamodb.meta.endpoint_url, max_attempts=1).dynamodb
     replayed = list(replay(operations(), client, "recorded"))
     client.close()
     assert [item for item in replayed if not item.lost and item.metered != item.reported] == []

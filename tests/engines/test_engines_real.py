@@ -12,7 +12,7 @@ import secrets
 
 import pytest
 
-from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.engines.s3 import S3BlobStore
 from turnlog.testing.contracts import BlobStoreContract, ItemTableContract
@@ -28,7 +28,7 @@ class TestRealItemTable(ItemTableContract):
     @pytest.fixture
     def table(self) -> DynamoItemTable:
         assert TABLE is not None
-        return DynamoItemTable(make_clients(None).dynamodb, TABLE)
+        return DynamoItemTable(Clients(None).dynamodb, TABLE)
 
 
 @pytest.mark.skipif(not BUCKET, reason="TURNLOG_TEST_BUCKET names no real bucket")
@@ -36,4 +36,4 @@ class TestRealBlobStore(BlobStoreContract):
     @pytest.fixture
     def blobs(self) -> S3BlobStore:
         assert BUCKET is not None
-        return S3BlobStore(make_clients(None).s3, BUCKET, f"contract-{secrets.token_hex(4)}/")
+        return S3BlobStore(Clients(None).s3, BUCKET, f"contract-{secrets.token_hex(4)}/")

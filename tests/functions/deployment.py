@@ -30,7 +30,7 @@ from tests.iam import Asked, allows, asked, may_assume, resolved
 from tests.support.templates import template
 from turnlog.core.errors import UnavailableError
 from turnlog.engines import SystemClock
-from turnlog.engines.aws_clients import Clients, make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.memory.embedded import EmbeddedMemory
 from turnlog.routing import function_of
 from turnlog.search.over_sessions import OF_A_WINDOW
@@ -189,7 +189,7 @@ def deployed(parameters: Mapping[str, str]) -> Iterator[Deployment]:
             patch.setenv(variable, "testing")
         patch.delenv("AWS_PROFILE", raising=False)
         patch.setenv("AWS_DEFAULT_REGION", REGION)
-        made = Deployment(expanded, deploy(expanded, make_clients(REGION)), patch)
+        made = Deployment(expanded, deploy(expanded, Clients(REGION)), patch)
         patch.setenv("TURNLOG_TOKEN_COUNTER", "estimate")
         make = Clients._make
 

@@ -10,7 +10,7 @@ from botocore.exceptions import DataNotFoundError, UnknownServiceError
 from botocore.loaders import Loader, create_loader
 from botocore.session import get_session
 
-from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.engines.aws_service_models import ServiceModels, use_service_models
 
 SERVICES = ("dynamodb", "s3", "sqs", "bedrock-runtime", "bedrock-agentcore")
@@ -74,7 +74,7 @@ def test_the_folders_of_aws_data_path_come_first(tmp_path: Path, monkeypatch: py
 def test_clients_of_a_region_read_that_way(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
-    clients = make_clients("eu-central-1")
+    clients = Clients("eu-central-1")
     clients.open("dynamodb", read_timeout_seconds=5)
     assert clients._session is not None
     assert isinstance(clients._session.get_component("data_loader"), ServiceModels)

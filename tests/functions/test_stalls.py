@@ -125,7 +125,7 @@ def on_dynamodb(url: str) -> Application:
 def on_s3(url: str, folder: Path) -> Application:
     """Items that are at hand, and blobs that stall."""
     database = SqliteDatabase(folder / "turnlog.db")
-    blobs = S3BlobStore(aws_clients.make_clients("eu-central-1", url).s3, "b")
+    blobs = S3BlobStore(aws_clients.Clients("eu-central-1", url).s3, "b")
     engine = Engine("dynamodb", SqliteItemTable(database), blobs, None, database.close)
     return Application(engine, Settings(token_counter="estimate"), clock=SystemClock(), ids=RandomIds())
 
@@ -196,7 +196,7 @@ def test_an_object_that_stops_or_is_slow_is_a_503_of_ours_in_time(
 
 def test_no_try_is_begun_that_could_outlast_the_deadline(stall: Callable[..., Stall]) -> None:
     service = stall()
-    table = DynamoItemTable(aws_clients.make_clients("eu-central-1", service.url).dynamodb, "t")
+    table = DynamoItemTable(aws_clients.Clients("eu-central-1", service.url).dynamodb, "t")
     with with_deadline(lambda: 0.6), pytest.raises(UnavailableError) as caught:
         table.get_many([Key("a", "b")])
     assert (caught.value.error_code, service.accepted) == ("deadline", [])

@@ -22,7 +22,7 @@ from turnlog.app import make_application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.errors import ThrottledError, UnavailableError
 from turnlog.core.identity import Owner, serving
-from turnlog.engines.aws_clients import Clients, make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.engines.s3 import S3BlobStore
 from turnlog.settings import Settings
 from turnlog.testing.aws import create_bucket, create_table
@@ -88,19 +88,19 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
         monkeypatch.setenv(name, "own")
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     with mock_aws():
-        plain = make_clients(REGION)
+        plain = Clients(REGION)
         create_table(plain.dynamodb, "t")
         create_bucket(plain.s3, BUCKET)
         yield Watched(monkeypatch)
 
 
 def items() -> list[dict[str, Any]]:
-    result: list[dict[str, Any]] = make_clients(REGION).dynamodb.scan(TableName="t")["Items"]  # type: ignore[assignment]
+    result: list[dict[str, Any]] = Clients(REGION).dynamodb.scan(TableName="t")["Items"]  # type: ignore[assignment]
     return result
 
 
 def objects() -> int:
-    return int(make_clients(REGION).s3.list_objects_v2(Bucket=BUCKET)["KeyCount"])
+    return int(Clients(REGION).s3.list_objects_v2(Bucket=BUCKET)["KeyCount"])
 
 
 def test_requests_of_two_tenants_at_once_are_signed_for_each(aws: Watched) -> None:
@@ -186,7 +186,7 @@ def test_an_address_that_somebody_gets_is_signed_for_the_tenant(aws: Watched) ->
     ("listing", "raised"), [("", None), ("AccessDenied", "storage_denied"), ("SlowDown", "throttled")]
 )
 def test_a_blob_that_s3_denies_is_missing_if_its_name_is(aws: Watched, listing: str, raised: str | None) -> None:
-    client = make_clients(REGION, max_attempts=1).s3
+    client = Clients(REGION, max_attempts=1).s3
     client.put_object(Bucket=BUCKET, Key="a/x-and-more", Body=b"")
     client.put_object(Bucket=BUCKET, Key="a/there", Body=b"")
     store = S3BlobStore(client, BUCKET)
@@ -217,9 +217,9 @@ def test_without_the_setting_nobody_asks_sts() -> None:
     code = f"""
 import os, sys
 os.environ.update(AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x")
-from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_clients import Clients
 for role, loaded in (("", False), ({ROLE!r}, True)):
-    clients = make_clients({REGION!r}, tenant_role_arn=role)
+    clients = Clients({REGION!r}, tenant_role_arn=role)
     clients.dynamodb.meta, clients.s3.meta
     assert ("turnlog.engines.aws_tenants" in sys.modules) is loaded, role
     assert {{service for service, _ in clients._opened}} == {{"dynamodb", "s3"}}

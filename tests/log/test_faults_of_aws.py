@@ -22,7 +22,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.engines.aws_errors import DENIED
 from turnlog.engines.dynamodb import DynamoItemTable
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
@@ -107,7 +107,7 @@ def test_a_session_is_read_and_erased_with_keys_left_unprocessed(moto: Harness, 
 
 
 def test_a3_what_the_sdk_sends_twice_without_a_key_is_one_commit(moto: Harness, tells: Callable[..., None]) -> None:
-    client = make_clients("eu-central-1", max_attempts=2).dynamodb
+    client = Clients("eu-central-1", max_attempts=2).dynamodb
     guard = FaultyGuard.attach(client)
     table = DynamoItemTable(client, "turnlog", sleep=moto.clock.sleep)
     engine = replace(moto.app.engine, items=table)

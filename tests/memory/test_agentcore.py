@@ -14,7 +14,7 @@ from tests.memory.agentcore import ARN, MEMORY_ID, TEMPLATE, AgentCore, RefusedE
 from turnlog.core.errors import InvalidInputError, MemoryConfigError, ThrottledError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import SpokenMessage
-from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.memory.agentcore import AgentCoreMemoryEngine, Namespaces, actor_id
 from turnlog.testing.contracts.memory import MemoryEngineContract, every, having, part_of
 
@@ -40,7 +40,7 @@ def service() -> Iterator[AgentCore]:
 
 
 def engine_at(url: str, *, timeout_seconds: int = 5, template: str = TEMPLATE) -> AgentCoreMemoryEngine:
-    clients = make_clients("eu-central-1", url, max_attempts=1)
+    clients = Clients("eu-central-1", url, max_attempts=1)
     return AgentCoreMemoryEngine(clients, MEMORY_ID, namespace=template, timeout_seconds=timeout_seconds)
 
 
@@ -106,7 +106,7 @@ def test_a_record_without_a_time_of_its_own_has_that_of_its_creation(
 
 
 def test_a_memory_may_be_named_by_its_arn(service: AgentCore) -> None:
-    clients = make_clients("eu-central-1", service.url, max_attempts=1)
+    clients = Clients("eu-central-1", service.url, max_attempts=1)
     memory = AgentCoreMemoryEngine(clients, ARN, namespace=TEMPLATE, timeout_seconds=5)
     memory.remember(part_of(ADA, "s1", ["I like tea."]))
     service.settle()
@@ -419,4 +419,4 @@ def test_a_template_that_is_one(template: str) -> None:
 @pytest.mark.parametrize("memory_id", ["", "short", "has space-Ab12Cd34Ef", "x-Ab12Cd34Ef/../y"])
 def test_an_id_that_is_none(memory_id: str) -> None:
     with pytest.raises(InvalidInputError, match="TURNLOG_MEMORY_ID"):
-        AgentCoreMemoryEngine(make_clients("eu-central-1"), memory_id, namespace=TEMPLATE, timeout_seconds=1)
+        AgentCoreMemoryEngine(Clients("eu-central-1"), memory_id, namespace=TEMPLATE, timeout_seconds=1)

@@ -19,7 +19,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import EmbedderConfigError, InvalidInputError, ThrottledError, TurnlogError, UnavailableError
 from turnlog.core.limits import with_deadline
 from turnlog.engines import make_embedder
-from turnlog.engines.aws_clients import make_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.engines.bedrock import MAX_TEXTS, BedrockEmbedder
 from turnlog.search.session import RERANKED, Reranker
 from turnlog.settings import Settings
@@ -52,7 +52,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
 
 
 def embedder(server: ModelServer, model: str = TITAN, *, timeout_seconds: int = 30) -> BedrockEmbedder:
-    clients = make_clients("eu-central-1", server.url, max_attempts=1)
+    clients = Clients("eu-central-1", server.url, max_attempts=1)
     return BedrockEmbedder(clients, model, timeout_seconds=timeout_seconds)
 
 
@@ -309,4 +309,4 @@ def test_it_is_off_unless_a_model_is_named() -> None:
     with pytest.raises(InvalidInputError):
         Settings.from_environment({"TURNLOG_RERANK_MODEL": "amazon.nova-lite-v1:0"})
     with pytest.raises(EmbedderConfigError):
-        BedrockEmbedder(make_clients("eu-central-1"), "amazon.nova-lite-v1:0", timeout_seconds=1)
+        BedrockEmbedder(Clients("eu-central-1"), "amazon.nova-lite-v1:0", timeout_seconds=1)

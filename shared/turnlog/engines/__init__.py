@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from turnlog.core.errors import InvalidInputError, SummariserConfigError, TurnlogError, UnavailableError
@@ -175,12 +175,12 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
     known = {"bucket", "queue", "dead_letters", "region", *own_queues}
     if not table or "bucket" not in query or set(query) - known:
         raise _invalid(f"engine {settings.engine[:200]!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R")
-    from turnlog.engines.aws_clients import make_clients
+    from turnlog.engines.aws_clients import Clients
     from turnlog.engines.dynamodb import DynamoItemTable
     from turnlog.engines.s3 import S3BlobStore
 
     region = query["region"][0] if "region" in query else None
-    clients = make_clients(region, settings.endpoint_url, tenant_role_arn=settings.tenant_role_arn)
+    clients = Clients(region, settings.endpoint_url, tenant_role_arn=settings.tenant_role_arn)
     queue: JobQueue | None = None
     queues = dict[str, JobQueue]()
     if set(query) & {"queue", *own_queues}:
@@ -202,19 +202,17 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
     )
 
 
-class LazyCounter:
-    """A token counter that is made at its first use."""
+class AtFirstUse:
+    """A stand-in for an object that is made when one of its attributes is first read."""
 
-    def __init__(self, make: Callable[[], TokenCounter]) -> None:
+    def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
 
-    @property
-    def name(self) -> str:
-        return self._make().name
-
-    def count(self, text: str) -> int:
-        self.count = self._make().count  # type: ignore[method-assign]  # later counts do not come here
-        return self.count(text)
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the object and keep it, so that only its first use comes here."""
+        attribute = getattr(self._make(), name)
+        setattr(self, name, attribute)
+        return attribute
 
 
 def make_counter(name: str) -> TokenCounter:
@@ -238,11 +236,11 @@ def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
         return OpenAiCompatibleModel(
             settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds, clock=clock
         )
-    from turnlog.engines.aws_clients import make_clients
+    from turnlog.engines.aws_clients import Clients
     from turnlog.engines.bedrock import BedrockConverseModel
 
     # ModelSummariser does the retries.
-    clients = make_clients(settings.engine_region, settings.endpoint_url, max_attempts=1)
+    clients = Clients(settings.engine_region, settings.endpoint_url, max_attempts=1)
     return BedrockConverseModel(clients, settings.summary_model, timeout_seconds=timeout_seconds)
 
 
@@ -273,10 +271,10 @@ def make_embedder(settings: Settings) -> Embedder | None:
     """Return the embedder that the settings name, in the engine's region, or None."""
     if not settings.rerank_model:
         return None
-    from turnlog.engines.aws_clients import make_clients
+    from turnlog.engines.aws_clients import Clients
     from turnlog.engines.bedrock import BedrockEmbedder
 
-    clients = make_clients(settings.engine_region, settings.endpoint_url, max_attempts=1)
+    clients = Clients(settings.engine_region, settings.endpoint_url, max_attempts=1)
     return BedrockEmbedder(clients, settings.rerank_model, timeout_seconds=settings.rerank_timeout_seconds)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from turnlog.core.limits import check_time, seconds_left
+from turnlog.engines import AtFirstUse
 
 if TYPE_CHECKING:
     from botocore.session import Session
@@ -33,8 +33,17 @@ class Clients:
     """
 
     def __init__(
-        self, region: str | None, endpoint_url: str | None, max_attempts: int, tenant_role_arn: str = ""
+        self,
+        region: str | None,
+        endpoint_url: str | None = None,
+        *,
+        max_attempts: int = _MAX_ATTEMPTS,
+        tenant_role_arn: str = "",
     ) -> None:
+        """Set the region, or an emulator at ``endpoint_url``. Does no I/O.
+
+        ``max_attempts`` counts the first request too; botocore makes the other attempts with backoff.
+        """
         self._region = region
         self._endpoint_url = endpoint_url
         self._max_attempts = max_attempts
@@ -47,15 +56,15 @@ class Clients:
 
     @property
     def dynamodb(self) -> DynamoDBClient:
-        return cast("DynamoDBClient", _AtFirstUse(lambda: self.open("dynamodb", read_timeout_seconds=ITEM_SECONDS)))
+        return cast("DynamoDBClient", AtFirstUse(lambda: self.open("dynamodb", read_timeout_seconds=ITEM_SECONDS)))
 
     @property
     def s3(self) -> S3Client:
-        return cast("S3Client", _AtFirstUse(lambda: self.open("s3", read_timeout_seconds=BLOB_SECONDS)))
+        return cast("S3Client", AtFirstUse(lambda: self.open("s3", read_timeout_seconds=BLOB_SECONDS)))
 
     @property
     def sqs(self) -> SQSClient:
-        return cast("SQSClient", _AtFirstUse(lambda: self.open("sqs", read_timeout_seconds=ITEM_SECONDS)))
+        return cast("SQSClient", AtFirstUse(lambda: self.open("sqs", read_timeout_seconds=ITEM_SECONDS)))
 
     def open(self, service: str, *, read_timeout_seconds: float) -> Any:
         """Return the client of a service with this time-out; in a function, of one of `SERVICES`."""
@@ -118,19 +127,6 @@ def _keep_deadlines(client: Any, service: str, needed_seconds: float) -> None:
     client.meta.events.register_first("needs-retry", give_up)
 
 
-class _AtFirstUse:
-    """A client that is made when one of its attributes is first read; most functions never use S3 or SQS."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a client's attribute and keep it, so that only its first use comes here."""
-        attribute = getattr(self._make(), name)
-        setattr(self, name, attribute)
-        return attribute
-
-
 def fitting(timeout_seconds: int) -> int:
     """Return ``timeout_seconds``, or the whole seconds until the deadline if fewer are left; at least 1.
 
@@ -138,13 +134,3 @@ def fitting(timeout_seconds: int) -> int:
     """
     left = seconds_left() - CONNECT_SECONDS
     return timeout_seconds if left >= timeout_seconds else max(1, int(left))
-
-
-def make_clients(
-    region: str | None, endpoint_url: str | None = None, *, max_attempts: int = _MAX_ATTEMPTS, tenant_role_arn: str = ""
-) -> Clients:
-    """Return the clients of a region, or of an emulator at ``endpoint_url``. Does no I/O.
-
-    ``max_attempts`` counts the first request too; botocore makes the other attempts with backoff.
-    """
-    return Clients(region, endpoint_url, max_attempts, tenant_role_arn)

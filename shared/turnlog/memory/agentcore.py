@@ -19,7 +19,7 @@ from turnlog.core.json_values import sendable_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import batches
 from turnlog.core.memory import Memory, MemoryPage, Offloaded, SpokenMessage
-from turnlog.engines.aws_clients import Clients, fitting, make_clients
+from turnlog.engines.aws_clients import Clients, fitting
 from turnlog.engines.aws_errors import Service
 from turnlog.settings import Settings
 
@@ -160,7 +160,7 @@ class AgentCoreMemoryEngine:
         """Return the engine that the settings describe, in the memory's own region."""
         region = settings.memory_region or _region_in(settings.memory_id) or settings.engine_region
         # Two attempts: requests may wait for a short time only, and jobs are retried anyway.
-        clients = make_clients(region, settings.endpoint_url, max_attempts=2)
+        clients = Clients(region, settings.endpoint_url, max_attempts=2)
         seconds, namespace = settings.memory_timeout_seconds, settings.memory_namespace
         return cls(clients, settings.memory_id, namespace=namespace, timeout_seconds=seconds)
 

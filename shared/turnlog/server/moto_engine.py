@@ -17,6 +17,7 @@ from unittest import mock
 from turnlog.app import Application, make_application
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import aws_clients
+from turnlog.engines.aws_clients import Clients
 from turnlog.http.api import Admit, Api, ApiAnswer, ApiRequest
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import QUEUES, Clock, JobQueue
@@ -47,7 +48,7 @@ _LOCAL = {
 class MotoService:
     """The functions of a deployed stack. Functions with equal environments share an application in this process."""
 
-    def __init__(self, stack: Stack, clients: aws_clients.Clients, clock: Clock) -> None:
+    def __init__(self, stack: Stack, clients: Clients, clock: Clock) -> None:
         self.stack = stack
         self._clients = clients
         self._clock = clock
@@ -122,8 +123,7 @@ def moto_service(clock: Clock) -> Iterator[MotoService]:
         stack.enter_context(mock_aws())
         stack.enter_context(real_item_limit())
         stack.enter_context(quick_answers())
-        make_clients = stack.enter_context(guarded_clients())
-        clients = make_clients(REGION)
+        clients = stack.enter_context(guarded_clients())(REGION)
         service = MotoService(deploy(expanded, clients), clients, clock)
         stack.callback(service.close)
         service.start_workers()
@@ -148,26 +148,21 @@ def no_real_credentials() -> Iterator[None]:
 
 
 @contextmanager
-def guarded_clients() -> Iterator[Callable[..., aws_clients.Clients]]:
+def guarded_clients() -> Iterator[type[Clients]]:
     """Attach a `Guard` to every AWS client that is created within the block, also by an application itself.
 
     The guard refuses requests to moto that the real DynamoDB would refuse.
     """
     from turnlog.testing.aws import Guard
 
-    class GuardedClients(aws_clients.Clients):
+    class GuardedClients(Clients):
         def _make(self, service: str, read_timeout_seconds: float) -> Any:
             client = super()._make(service, read_timeout_seconds)
             Guard.attach(client)
             return client
 
-    def make_clients(
-        region: str | None, endpoint_url: str | None = None, *, max_attempts: int = 4, tenant_role_arn: str = ""
-    ) -> GuardedClients:
-        return GuardedClients(region, endpoint_url, max_attempts, tenant_role_arn)
-
-    with mock.patch.object(aws_clients, "make_clients", make_clients):
-        yield make_clients
+    with mock.patch.object(aws_clients, "Clients", GuardedClients):
+        yield GuardedClients
 
 
 @contextmanager

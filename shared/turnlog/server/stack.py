@@ -3,7 +3,7 @@
     template = expand(template_path())                      # offline: functions, routes and event sources
     template.routes["POST /v1/sessions"]                    # "SessionsFunction"
     wiring_problems(template)                               # []: its routes and handlers are those of the route table
-    stack = deploy(template, make_clients(REGION))          # table, bucket and queues, and resolved variables
+    stack = deploy(template, Clients(REGION))          # table, bucket and queues, and resolved variables
 
 The template's own table, bucket and queues are created. Each function gets the environment of the template, which CloudFormation
 resolves as outputs of the stack.

@@ -205,7 +205,7 @@ def _server(connection: Connection, options: dict[str, Any]) -> Iterator[local_s
 def forwarding(backend: HttpBackend) -> Answering:
     """Return a function that sends each request to a service, as the owner and with the credentials of the backend."""
 
-    def forward(request: ApiRequest, admit: Admit, *, seconds_left: Callable[[], float] | None = None) -> ApiAnswer:
+    def forward(request: ApiRequest, admit: Admit, seconds_left: Callable[[], float] | None) -> ApiAnswer:
         query = urlencode(request.query, quote_via=quote)
         target = quote(request.path) + (f"?{query}" if query else "")
         answer = backend.forward(request.method, target, request.body, request.headers)

@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 from pydantic import Field
@@ -84,15 +84,8 @@ Admit: TypeAlias = "Callable[[Application], Caller]"
 """Returns who sends a request, or raises to refuse it."""
 
 
-class Answering(Protocol):
-    """A function that answers requests of the API.
-
-    ``seconds_left`` returns the time until the work must have ended; None: it has no end.
-    """
-
-    def __call__(
-        self, request: ApiRequest, admit: Admit, *, seconds_left: Callable[[], float] | None = None
-    ) -> ApiAnswer: ...
+Answering: TypeAlias = Callable[[ApiRequest, Admit, Callable[[], float] | None], ApiAnswer]
+"""A function that answers requests. Its last argument returns the seconds until the work must have ended; None: it has no end."""
 
 
 class Api:
@@ -103,9 +96,7 @@ class Api:
         self._routes = RouteTable(routes)
         self._app = app
 
-    def answer(
-        self, request: ApiRequest, admit: Admit, *, seconds_left: Callable[[], float] | None = None
-    ) -> ApiAnswer:
+    def answer(self, request: ApiRequest, admit: Admit, seconds_left: Callable[[], float] | None = None) -> ApiAnswer:
         """Return the answer to a request; see `Answering`."""
         candidates = (request.headers.get(CORRELATION_HEADER.lower()), request.request_id)
         # An invalid correlation id is ignored, not refused.

@@ -208,7 +208,7 @@ class HttpServer:
             match = _TABLE.find(request.method, request.path) if self._is_read_only else None
             if match is not None and match[0].name not in READS:
                 raise ForbiddenError("this server was started read-only", code="read_only")
-            answer = self._answer_of(request, lambda app: _caller(environ, app), seconds_left=lambda: _REQUEST_SECONDS)
+            answer = self._answer_of(request, lambda app: _caller(environ, app), lambda: _REQUEST_SECONDS)
             return _http(_with_methods(answer, request))
 
 

@@ -66,13 +66,11 @@ class MotoService:
             self._apps[key] = make_application(Settings.from_environment(environment), clock=self._clock)
         return self._apps[key]
 
-    def answer(
-        self, request: ApiRequest, admit: Admit, *, seconds_left: Callable[[], float] | None = None
-    ) -> ApiAnswer:
+    def answer(self, request: ApiRequest, admit: Admit, seconds_left: Callable[[], float] | None = None) -> ApiAnswer:
         """Return the answer of the function that serves the request's route."""
         match = self._routes.find(request.method, request.path)
         api = self._apis[match[0].key] if match is not None else next(iter(self._apis.values()))
-        return api.answer(request, admit, seconds_left=seconds_left)
+        return api.answer(request, admit, seconds_left)
 
     def queue_of(self, source: EventSource) -> JobQueue:
         from turnlog.engines.sqs import SqsJobQueue

@@ -211,9 +211,7 @@ class BuildContexts:
         sources = messages_within(self._log, reading, parent, room=2 * budget.tokens)
         with counted_by_the_provider(budget):
             window = build(MessageList(sources, sum(source.event.tokens for source in sources)), request)
-        answer = window_answer(window, sources, head=reading.header.last, budget=budget)
-        manifest = answer.manifest.model_copy(update={"parent": parent})
-        return answer.model_copy(update={"manifest": manifest})
+        return window_answer(window, sources, head=reading.header.last, budget=budget, parent=parent)
 
     def _read(self, keys: SessionKeys, body: BuildContext) -> SessionReading:
         """Read the session at the position that the call names, else at its head.
@@ -299,6 +297,7 @@ def window_answer(
     budget: BudgetAnswer,
     summary_stale: bool = False,
     build: Build | None = None,
+    parent: ParentWindow | None = None,
 ) -> WindowAnswer:
     """Return the answer that describes a window. ``head`` is the position that the window was built at."""
     manifest = window.manifest
@@ -321,6 +320,7 @@ def window_answer(
             recalled=list(manifest.recalled),
             epoch=EpochAnswer(id=window.epoch, since=window.since),
             build=build,
+            parent=parent,
         ),
         prefix=PrefixAnswer(
             stable_tokens=window.prefix.stable_tokens, broke_at=window.prefix.broke_at, reason=window.prefix.reason

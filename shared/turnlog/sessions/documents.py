@@ -10,6 +10,7 @@ import base64
 import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from turnlog.core.errors import CorruptError, DocumentChangedError, InvalidInputError, MalformedError
@@ -202,11 +203,9 @@ class GetDocuments:
         """Return the reading token while it is fresh, else check the session and return a new one."""
         now, scope = self._log.clock.now_ms(), f"documents {keys.partition}"
         if reading is not None:
-            try:
+            with suppress(MalformedError):
                 if 0 <= now - int(_READINGS.read(reading, scope=scope)["t"]) < READING_MS:
                     return reading
-            except MalformedError:
-                pass
         self._log.commits.tail(keys)
         return _READINGS.write({"t": str(now)}, scope=scope)
 

@@ -6,7 +6,7 @@ The execution state is a part of the session's state, under ``agents/<agent_id>`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from turnlog.core.errors import Problem
 from turnlog.core.identity import check_agent_id
@@ -15,13 +15,19 @@ from turnlog.core.json_values import JsonObject, JsonValue
 DEFAULT_AGENT = "main"
 
 
-_TEXT, _COUNT = (str, "a string or null"), (int, "an integer of at least 0, or null")
-_OBJECT, _LIST = (dict, "an object or null"), (list, "a list or null")
-_FIELDS: dict[str, tuple[type, str]] = {
+_Field: TypeAlias = tuple[type, JsonValue, str]
+"""A field of an execution state: the type that it has when it is not null, its JSON Schema, and both in words."""
+_TEXT: _Field = (str, {"type": ["string", "null"]}, "a string or null")
+_COUNT: _Field = (int, {"type": ["integer", "null"], "minimum": 0}, "an integer of at least 0, or null")
+_OBJECT: _Field = (dict, {"type": ["object", "null"]}, "an object or null")
+_LIST: _Field = (list, {"type": ["array", "null"]}, "a list or null")
+_ANYTHING: _Field = (object, True, "anything")
+_FIELDS: dict[str, _Field] = {
     "name": _TEXT,
     "iteration": _COUNT,
     "max_iterations": _COUNT,
     "run_id": _TEXT,
+    "scratchpad": _ANYTHING,
     "pending_action": _OBJECT,
     "inbox": _OBJECT,
     "response_format": _OBJECT,
@@ -29,7 +35,6 @@ _FIELDS: dict[str, tuple[type, str]] = {
     "tools": _LIST,
     "errors": _LIST,
 }
-"""Fields with the type that each has when it is not null; ``scratchpad`` may be anything."""
 
 
 def _fits(value: object, kind: type) -> bool:
@@ -47,7 +52,7 @@ def validate(state: Mapping[str, Any]) -> list[Problem]:
     agent_id = state.get("agent_id")
     if not isinstance(agent_id, str) or not agent_id:
         problems.append(Problem("agent_id_missing", "/agent_id", "agent_id is missing or empty"))
-    for name, (kind, wanted) in _FIELDS.items():
+    for name, (kind, _, wanted) in _FIELDS.items():
         if not _fits(state.get(name), kind):
             problems.append(Problem("wrong_type", f"/{name}", f"{name} is not {wanted}"))
     pending = state.get("pending_action")
@@ -110,11 +115,7 @@ _AGENT_STATE_SCHEMA: JsonObject = {
     "required": ["agent_id"],
     "properties": {
         "agent_id": {"type": "string", "minLength": 1},
-        "name": {"type": ["string", "null"]},
-        "iteration": {"type": ["integer", "null"], "minimum": 0},
-        "max_iterations": {"type": ["integer", "null"], "minimum": 0},
-        "run_id": {"type": ["string", "null"]},
-        "scratchpad": True,
+        **{name: schema for name, (_, schema, _) in _FIELDS.items()},
         "pending_action": {
             "type": ["object", "null"],
             "description": "What waits for a decision. With the id or the ref of its call, the call's result ends the waiting.",
@@ -129,10 +130,6 @@ _AGENT_STATE_SCHEMA: JsonObject = {
             "type": ["object", "null"],
             "description": "Messages that wait for the run, by the position of each entry.",
         },
-        "response_format": {"type": ["object", "null"]},
-        "llm_config": {"type": ["object", "null"]},
-        "tools": {"type": ["array", "null"]},
-        "errors": {"type": ["array", "null"]},
     },
 }
 STATE_SCHEMA: JsonObject = {

@@ -246,25 +246,22 @@ class SessionHistory:
         self._covered = self._header.summary if self._summary is not None else None
         self._covered_to = self._covered.last if self._covered is not None else 0
         self._floor = unread_at_least(self._header)
-        self._is_limited = self._is_at_floor = False
-        self._calls: int | None = None
         self._find = find
-        self._commits, self._held, self.sources = list[Commit](), list[Source](), list[Source]()
-        self._older: dict[int, Source] | None = None
         self._pages: Iterator[list[Commit]] | None = None
-        self.memory = Memory()
         warm = reading.warm.behind(self._covered_to) if reading.warm is not None else None
-        if warm is not None:
-            self._commits, self._held = list(warm.commits), list(warm.messages)
-            if warm.budget == context.request.budget.tokens:
-                self.sources = [source for source in self._held if source.event.position >= warm.first]
-            else:
-                self._show_more()
-            self._calls, self._older, self._cold_count = warm.calls, warm.older, warm.cold_count
-            self._is_limited = self._is_at_floor = warm.is_limited
-            self.memory = warm.memory if warm.format == context.request.format else Memory()
-        else:
+        self._is_limited = self._is_at_floor = warm is not None and warm.is_limited
+        self.memory = warm.memory if warm is not None and warm.format == context.request.format else Memory()
+        if warm is None:
             self._begin(reading.items)
+            return
+        self._commits, self._held, self.sources = list(warm.commits), list(warm.messages), list[Source]()
+        self._calls: int | None = warm.calls
+        self._older: dict[int, Source] | None = warm.older
+        self._cold_count = warm.cold_count
+        if warm.budget == context.request.budget.tokens:
+            self.sources = [source for source in self._held if source.event.position >= warm.first]
+        else:
+            self._show_more()
 
     def _begin(self, items: Sequence[Item]) -> None:
         """Read the log from its end, of which the newest ``items`` are known."""

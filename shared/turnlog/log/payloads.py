@@ -19,6 +19,7 @@ from turnlog.core.errors import CorruptError, TooLargeError
 from turnlog.core.events import Payload
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.log.headers import attribute
 from turnlog.log.keys import BLOB_PLACE, SessionKeys
 from turnlog.log.packing import MAX_UNPACKED_BYTES, pack, unpack
 from turnlog.ports import Absent, BlobStore, Item, ItemTable, Key
@@ -81,10 +82,10 @@ class Payloads:
         if in_items:
             by_place = {payload.place: Key(payload.home or keys.partition, payload.place) for payload in in_items}
             items = self._items.get_many(list(by_place.values()))
-            packed |= {place: _content(items.get(key)) for place, key in by_place.items()}
+            packed |= {place: attribute(items[key], "b", bytes) for place, key in by_place.items() if key in items}
         contents = in_parallel(lambda payload: self._get_blob(keys, payload), in_blobs, threads=_PARALLEL)
         packed |= dict(zip((payload.place for payload in in_blobs), contents, strict=True))
-        return {place: _checked(payloads[place], data) for place, data in packed.items()}
+        return {place: _checked(payload, packed.get(place)) for place, payload in payloads.items()}
 
     def copy(self, to: SessionKeys, payloads: Sequence[Payload]) -> None:
         """Copy payloads unchanged to the same places in another partition. Raises `CorruptError` for a missing one."""
@@ -138,11 +139,6 @@ def is_blob(payload: Payload) -> bool:
 def digest_of(content: bytes) -> str:
     """Return the digest of a content. Its prefix names the algorithm (``s``: SHA-256), so that others can be added."""
     return "s:" + hashlib.sha256(content).hexdigest()[:32]
-
-
-def _content(item: Item | None) -> bytes | None:
-    data = item.get("b") if item is not None else None
-    return data if isinstance(data, bytes) else None
 
 
 def _checked(payload: Payload, packed: bytes | None) -> bytes:

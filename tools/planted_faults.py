@@ -66,7 +66,7 @@ _ALL_FIRST = (
     '        for one in event["Records"]:\n            work(SQSRecord(one))\n'
     "        return dict(process_partial_response(event, lambda record: None, processor))"
 )
-_OWN_TIME = '**(next_place(header, kind="m", events=len(events), now_ms=time_ms) | {"time_ms": time_ms}),'
+_OWN_TIME = 'replace(following(header, kind="m", events=len(events), now_ms=time_ms), time_ms=time_ms),'
 
 _EACH_CALL = "test_a2_a3_a_fault_at_every_call_then_the_same_call_again_has_one_effect"
 PLANTED: tuple[Planted, ...] = (
@@ -160,7 +160,7 @@ PLANTED: tuple[Planted, ...] = (
             ),
             (
                 f"{_CODE}/sessions/append.py",
-                '**next_place(header, kind="m", events=len(events), now_ms=time_ms),',
+                'following(header, kind="m", events=len(events), now_ms=time_ms),',
                 _OWN_TIME,
             ),
         ),

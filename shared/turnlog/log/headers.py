@@ -146,27 +146,23 @@ class Header:
         return self.active_ms + self.ttl_days * DAY_MS if self.ttl_days else None
 
 
-def following(before: Header, *, kind: str, events: int, now_ms: int) -> Header:
-    """Return the header of the next commit with ``events`` events; all other state is copied from ``before``."""
-    return replace(before, **next_place(before, kind=kind, events=events, now_ms=now_ms))
-
-
-def next_place(before: Header, *, kind: str, events: int, now_ms: int) -> dict[str, Any]:
-    """Return the fields of a header in which each commit differs from the commit before it.
+def following(before: Header, *, kind: str, events: int, now_ms: int, state: Header | None = None) -> Header:
+    """Return the header of the next commit with ``events`` events. All other state is copied from ``state``, else from ``before``.
 
     Times of commits always increase, whatever the clock does.
     """
-    return {
-        "first": before.last + 1,
-        "last": before.last + events,
-        "kind": kind,
-        "time_ms": max(now_ms, before.time_ms + 1),
-        "nonce": b"",
-        "hash": b"",
-        "idempotency": b"",
-        "idle_ms": 0,
-        "version": SCHEMA_VERSION,
-    }
+    return replace(
+        state if state is not None else before,
+        first=before.last + 1,
+        last=before.last + events,
+        kind=kind,
+        time_ms=max(now_ms, before.time_ms + 1),
+        nonce=b"",
+        hash=b"",
+        idempotency=b"",
+        idle_ms=0,
+        version=SCHEMA_VERSION,
+    )
 
 
 _PLAIN = {

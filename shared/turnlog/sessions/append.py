@@ -20,7 +20,7 @@ from turnlog.core.summaries import CompressionRequest
 from turnlog.log.caches import CurrentSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail, WriteResult
-from turnlog.log.headers import Header, next_place
+from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import located, newest_commits, newest_within
 from turnlog.log.request_keys import request_key
@@ -173,8 +173,7 @@ class AppendWrite:
         if state_event is not None:
             events.append(state_event)
         new = replace(
-            header,
-            **next_place(header, kind="m", events=len(events), now_ms=time_ms),
+            following(header, kind="m", events=len(events), now_ms=time_ms),
             flow=flow,
             last_state=state_event.position if state_event is not None else header.last_state,
             run=run,

@@ -75,7 +75,8 @@ class CreateSessions:
         keys = SessionKeys(owner, session_id)
         if body.fork is not None:
             return self._fork(keys, body, body.fork, request)
-        if body.bootstrap is not False and (body.session_id is not None or request is not None):
+        options = Bootstrap() if body.bootstrap is True else body.bootstrap or None
+        if options is not None and (body.session_id is not None or request is not None):
             existing = self._existing_session(keys, body, request)
             if existing is not None:
                 return existing
@@ -83,7 +84,7 @@ class CreateSessions:
         state = cast("JsonObject | None", body.state)
         check_settings_size(settings)
         _check_first_state(state, settings.state_schema)
-        put = self._put_first_commit(keys, settings, state, request, options=_bootstrap_options(body))
+        put = self._put_first_commit(keys, settings, state, request, options=options)
         if put is None:
             return self._answer_existing(keys, body, request)
         return Created(self._write_caches(keys, *put, state), True)
@@ -220,13 +221,6 @@ def _check_first_state(state: JsonObject | None, schema: JsonObject | None) -> N
     check_schema(schema, work)
     if state is not None:
         check_state(state, schema, work)
-
-
-def _bootstrap_options(body: CreateSession) -> Bootstrap | None:
-    """Return the options of the request's bootstrap; None when it asks for none."""
-    if body.bootstrap is False:
-        return None
-    return body.bootstrap if isinstance(body.bootstrap, Bootstrap) else Bootstrap()
 
 
 def _draft(

@@ -18,7 +18,7 @@ from turnlog.core.positions import MAX_STRETCHES, VisibleRanges
 from turnlog.core.session_settings import WINDOW_SETTINGS, SessionSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
-from turnlog.log.headers import Header, next_place
+from turnlog.log.headers import Header, following
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import above_head_error, header_of_moment, position_of_moment
 from turnlog.log.request_keys import RequestKey, request_key
@@ -115,8 +115,7 @@ def _header_as_of(target: Header, before: Header, view: VisibleRanges, *, kind: 
     its loop is no longer in view.
     """
     return replace(
-        target,
-        **next_place(before, kind=kind, events=1, now_ms=now_ms),
+        following(before, kind=kind, events=1, now_ms=now_ms, state=target),
         asked=target.asked if target.asked is not None and target.asked.is_answered else None,
         ended=0,
         lease=None,

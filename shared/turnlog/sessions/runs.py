@@ -74,7 +74,9 @@ class LeaseSession(LogUseCase):
             lease = lease_after(body, header.lease, position=draft.first, time_ms=draft.time_ms)
             named = lease or header.lease
             metadata: JsonObject = {"token": named.token, "holder": named.holder} if named is not None else {}
-            event = NoteEvent(draft.first, _action(body), None, metadata)
+            released_or_renewed = RUN_RELEASED if body.release else RUN_RENEWED
+            action = RUN_ACQUIRED if body.holder is not None else released_or_renewed
+            event = NoteEvent(draft.first, action, None, metadata)
             return Draft(replace(draft, lease=lease), (event,))
 
         written = self._log.commits.write(keys, compose, request_key(key, "lease", body))
@@ -82,12 +84,6 @@ class LeaseSession(LogUseCase):
         if not written.repeated:
             self._log.refresh_listing(keys, written.tail, header)
         return LeaseAnswer(lease=held_lease(header.lease), head=header.last)
-
-
-def _action(body: LeaseRequest) -> str:
-    if body.holder is not None:
-        return RUN_ACQUIRED
-    return RUN_RELEASED if body.release else RUN_RENEWED
 
 
 class SendToRuns:

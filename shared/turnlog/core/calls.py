@@ -194,14 +194,12 @@ class OpenCalls:
             return self
         return OpenCalls(self.calls[:MAX_LISTED_CALLS], self.more + len(self.calls) - MAX_LISTED_CALLS)
 
-    def encode(self) -> tuple[bytes, int]:
-        """Encode the `listed` open calls for a header, in 18 bytes each, and the count of the others."""
-        listed = self.listed()
-        data = b"".join(
+    def encode(self) -> bytes:
+        """Encode the calls for a header, in 18 bytes each."""
+        return b"".join(
             _ENTRY.pack(call.ref.position, min(call.ref.index, 65535), call.id_hash, call.name_hash)
-            for call in listed.calls
+            for call in self.calls
         )
-        return data, listed.more
 
     @classmethod
     def decode(cls, data: bytes, more: int) -> OpenCalls:

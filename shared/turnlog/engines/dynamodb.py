@@ -101,7 +101,8 @@ class DynamoItemTable:
             except ClientError as error:
                 if error_code(error) != "ConditionalCheckFailedException":
                     raise
-                return Lost(existing=_old_item(error))
+                existing = cast("Mapping[str, Any]", error.response).get("Item")  # boto's types don't declare it
+                return Lost(_decode(existing) if existing else None)
         return None
 
     def write_many(self, items: Sequence[Item]) -> None:
@@ -175,12 +176,6 @@ def _add_condition(request: PutItemInputTypeDef, condition: Condition) -> None:
         request["ConditionExpression"] = "#a = :v"
     else:
         request["ConditionExpression"] = "attribute_not_exists(pk) OR #a < :v" if condition.or_absent else "#a < :v"
-
-
-def _old_item(error: ClientError) -> Item | None:
-    """Return the existing item that made a conditional put fail; boto's types don't declare it."""
-    raw = cast("Mapping[str, Any]", error.response).get("Item")
-    return _decode(raw) if raw else None
 
 
 def _check_size(item: Item) -> None:

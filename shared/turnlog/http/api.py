@@ -119,7 +119,8 @@ class Api:
             code = error.error_code
             if status_of(error) >= 500:
                 _log.error("%s: %s: %s", route.name, code, describe_error(error))
-            self._count(error)
+            if name := signal_of(error):  # most errors are the caller's own, and nothing that an operator must know of
+                self._app().signal(name)
             answer = problem(error, request.request_id)
         except Exception as error:  # noqa: BLE001 - the caller gets a problem document without contents
             code = "internal"
@@ -161,11 +162,6 @@ class Api:
             ),
         )
         return _shaped(response, app, caller.owner, path.get("session_id", ""))
-
-    def _count(self, error: TurnlogError) -> None:
-        """Count an error that an operator must know of; most errors are the caller's own and are not counted."""
-        if name := signal_of(error):
-            self._app().signal(name)
 
 
 def decoded_path(raw: str) -> str:

@@ -190,7 +190,6 @@ _CODED: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 def header_attributes(header: Header) -> dict[str, AttributeValue]:
     """Return the header as attributes of its item, without ``h``, ``pk`` and ``sk``. Empty attributes are left out."""
     flow = header.flow
-    open_calls, more = flow.open_calls.encode()
     loop_totals = (*flow.lead, *flow.closed)
     attributes: dict[str, AttributeValue] = {
         "v": header.version,
@@ -205,8 +204,8 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
     optional: dict[str, AttributeValue] = {
         **{name: getattr(header, field_name) for name, field_name in _PLAIN.items()},
         **{name: value.encode() for name, value in coded.items() if value is not None},
-        "oc": open_calls,
-        "om": more,
+        "oc": flow.open_calls.encode(),
+        "om": flow.open_calls.more,
         "pr": flow.previous_role,
         "lt": " ".join(map(str, loop_totals)) if any(loop_totals) else "",
         "lc": header.last_settings if header.last_settings > 1 else 0,

@@ -232,15 +232,17 @@ def recalls(
         if ref in recall_calls:
             answered_calls.setdefault(position, []).append(ref)
     messages = {arrival.position: arrival.message for arrival in arrivals}
-    unreported = {ref.position for position, refs in answered_calls.items() for ref in refs if claims[position] is None}
-    if has_tools and unreported - messages.keys():
+    call_positions = {
+        ref.position for position, refs in answered_calls.items() for ref in refs if claims[position] is None
+    }
+    if has_tools and call_positions - messages.keys():
         messages |= _messages_of_newest(tail)
     recalled = dict[int, Recall]()
-    for position, reported in claims.items():
-        refs, places = answered_calls.get(position, []), reported
+    for position, claim in claims.items():
+        refs, places = answered_calls.get(position, []), claim
         if places is None and refs and has_tools:
-            asked = (place for ref in refs for place in _places_in(messages.get(ref.position), ref.index))
-            places = tuple(dict.fromkeys(asked))
+            arguments = (place for ref in refs for place in _places_in(messages.get(ref.position), ref.index))
+            places = tuple(dict.fromkeys(arguments))
         if places is not None:
             recalled[position] = Recall(tuple(map(str, refs)), places)
     return recalled

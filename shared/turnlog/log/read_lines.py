@@ -38,7 +38,7 @@ UPCASTERS: dict[int, Upcaster] = {}
 
 def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] | None = None) -> SummaryEvent:
     """Return the summary in a stored line. ``parts`` is the content of its payload when that is out of line."""
-    held = parts if parts is not None else line
+    contents = parts if parts is not None else line
     first, last, first_loop, last_loop = line["r"]
     messages, source_tokens = line["ct"]
     level, *tree = line.get("tr", (0,))
@@ -50,18 +50,18 @@ def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] |
         last_loop=last_loop,
         base=line["bs"],
         covers=line["hc"],
-        text=held.get("x", ""),
-        facts=tuple((place, value) for place, value in held.get("fx", ())),
+        text=contents.get("x", ""),
+        facts=tuple((place, value) for place, value in contents.get("fx", ())),
         tokens=line["t"],
         source_tokens=source_tokens,
         messages=messages,
         summariser=line["by"],
-        kept=tuple(KeptMessage(commit, place) for commit, place in held.get("kp", ())),
-        outline=held.get("ow", ""),
+        kept=tuple(KeptMessage(commit, place) for commit, place in contents.get("kp", ())),
+        outline=contents.get("ow", ""),
         level=level,
         tree=tuple(Branch(*branch) for branch in tree),
         payload=payload_of(line),
-        parted=tuple(KeptMessage(*place) for place in held["pk"]) if "pk" in held else None,
+        parted=tuple(KeptMessage(*place) for place in contents["pk"]) if "pk" in contents else None,
     )
 
 
@@ -93,14 +93,14 @@ def read_event(line: dict[str, Any], *, position: int, payload: Payload | None, 
     """Return the event in a stored line. ``parts`` is the content of its ``payload`` when that has been fetched."""
     if line["k"] == "y":
         return summary_from(line, position=position, parts=parts)
-    held = parts if payload is not None else line
+    contents = parts if payload is not None else line
     if line["k"] == "m":
         return MessageEvent(
             position=position,
             format=line["f"],
             tokens=line["t"],
-            envelope=_read_envelope(line, held),
-            body=held["b"] if held is not None else None,
+            envelope=_read_envelope(line, contents),
+            body=contents["b"] if contents is not None else None,
             opens_loop=line.get("o", 0),
             head_tokens=line.get("h"),
             facts=read_card(line["c"]) if "c" in line else None,
@@ -109,41 +109,43 @@ def read_event(line: dict[str, Any], *, position: int, payload: Payload | None, 
             redacted="rx" in line,
             recall=Recall(*map(tuple, line["rc"])) if "rc" in line else None,
         )
-    return _READERS[line["k"]](line, held or {}, position, payload)
+    return _READERS[line["k"]](line, contents or {}, position, payload)
 
 
-def _read_state(line: dict[str, Any], held: dict[str, Any], position: int, payload: Payload | None) -> StateEvent:
-    after = tuple(held["ka"]) if "ka" in held else None
+def _read_state(line: dict[str, Any], contents: dict[str, Any], position: int, payload: Payload | None) -> StateEvent:
+    after = tuple(contents["ka"]) if "ka" in contents else None
     return StateEvent(
         position=position,
         action=line["a"],
-        patch=held.get("p"),
+        patch=contents.get("p"),
         previous=line["q"],
         count=line["n"],
         agent_id=line.get("g"),
-        full=held.get("full"),
+        full=contents.get("full"),
         payload=payload,
-        keys_before=tuple(held["kb"]) if "kb" in held else after,
+        keys_before=tuple(contents["kb"]) if "kb" in contents else after,
         keys_after=after,
     )
 
 
 _READERS: Mapping[str, Callable[[dict[str, Any], dict[str, Any], int, Payload | None], Event]] = {
     "s": _read_state,
-    "h": lambda line, held, position, payload: NoteEvent(
-        position, line["a"], line.get("g"), held.get("md"), tuple(held.get("ka", ())), payload
+    "h": lambda line, contents, position, payload: NoteEvent(
+        position, line["a"], line.get("g"), contents.get("md"), tuple(contents.get("ka", ())), payload
     ),
-    "d": lambda line, _held, position, _payload: DiscardEvent(position, line["bs"]),
-    "e": lambda _line, _held, position, _payload: CloseEvent(position),
-    "r": lambda line, _held, position, _payload: RewindEvent(position, line["to"], _stretches(line), line.get("sn")),
-    "f": lambda line, held, position, payload: ForkEvent(
-        position, line["sid"], line["of"], line["at"], settings_from(held.get("set", {})), _stretches(line), payload
+    "d": lambda line, _contents, position, _payload: DiscardEvent(position, line["bs"]),
+    "e": lambda _line, _contents, position, _payload: CloseEvent(position),
+    "r": lambda line, _contents, position, _payload: RewindEvent(
+        position, line["to"], _stretches(line), line.get("sn")
     ),
-    "p": lambda line, held, position, payload: SettingsEvent(
-        position, settings_from(held.get("set", {})), tuple(line["ch"]), payload
+    "f": lambda line, contents, position, payload: ForkEvent(
+        position, line["sid"], line["of"], line["at"], settings_from(contents.get("set", {})), _stretches(line), payload
     ),
-    "c": lambda line, held, position, payload: CreateEvent(
-        position, line["sid"], settings_from(held.get("set", {})), held.get("state"), payload
+    "p": lambda line, contents, position, payload: SettingsEvent(
+        position, settings_from(contents.get("set", {})), tuple(line["ch"]), payload
+    ),
+    "c": lambda line, contents, position, payload: CreateEvent(
+        position, line["sid"], settings_from(contents.get("set", {})), contents.get("state"), payload
     ),
 }
 """Kind of a line, messages and summaries apart -> function of line, contents, position and payload that returns the event."""
@@ -153,12 +155,12 @@ def _stretches(line: dict[str, Any]) -> tuple[Stretch, ...]:
     return tuple((first, last) for first, last in line["vw"])
 
 
-def _read_envelope(line: dict[str, Any], held: dict[str, Any] | None) -> Envelope:
-    if ENVELOPE.keys().isdisjoint(line) and (held is None or "md" not in held):
+def _read_envelope(line: dict[str, Any], contents: dict[str, Any] | None) -> Envelope:
+    if ENVELOPE.keys().isdisjoint(line) and (contents is None or "md" not in contents):
         return NO_ENVELOPE
     fields = {name: line[short] for short, name in ENVELOPE.items() if short in line}
-    if held is not None and "md" in held:
-        fields["metadata"] = held["md"]
+    if contents is not None and "md" in contents:
+        fields["metadata"] = contents["md"]
     return Envelope(**fields)
 
 

@@ -152,10 +152,10 @@ class SlotLeases:
             return None
         return SlotLease(taken, is_alone, before if isinstance(before, int) else IDLE)
 
-    def leave(self, held: SlotLease, *, free: int) -> None:
+    def leave(self, lease: SlotLease, *, free: int) -> None:
         """Mark the slot as free, if this lease was held alone and nobody has taken the slot since."""
-        if held.alone:
-            self._items.put({**held.item, FREE: free}, condition=Equal(SINCE, since_of(held.item)))
+        if lease.alone:
+            self._items.put({**lease.item, FREE: free}, condition=Equal(SINCE, since_of(lease.item)))
 
     def disown(self, keys: SessionKeys) -> None:
         """Replace the slot's tombstone by one that keeps no snapshots, so that the session can't be restored again."""

@@ -30,7 +30,7 @@ from turnlog.sessions.read import session_answer
 from turnlog.sessions.rewind_and_fork import ForkOrigin
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state import check_change
-from turnlog.sessions.state_store import created_state, write_state_cache
+from turnlog.sessions.state_store import SessionState, write_state_cache
 from turnlog.sessions.update import check_settings_size, fields_of
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class CreateSessions:
         current = CurrentSettings(settings, header.time_ms, header.last_settings, payload=payload)
         self._log.caches.write_settings(keys, current)
         if state is not None:
-            write_state_cache(self._log, keys, created_state(state))
+            write_state_cache(self._log, keys, SessionState(state, version=1, base=1))
         return self._write_listing(keys, header, current)
 
     def _write_listing(self, keys: SessionKeys, header: Header, current: CurrentSettings) -> Session:

@@ -129,10 +129,15 @@ class SessionLog:
         event = self.commits.events(keys, [commit])[0]
         if not isinstance(event, CreateEvent | SettingsEvent | ForkEvent):
             raise CorruptError("no settings where the log says there are", item=commit_sort_key(commit.header.first))
-        begins = not isinstance(event, SettingsEvent) and commit.home == keys.partition
+        first = commit.header
+        if isinstance(event, SettingsEvent) or commit.home != keys.partition:
+            item = get_item(self.items, keys.commit(1))
+            if item is None:
+                raise CorruptError("the first commit is missing", item=commit_sort_key(1))
+            first = header_in(item)
         return CurrentSettings(
             event.settings,
-            commit.header.time_ms if begins else self._created_ms(keys),
+            first.time_ms,
             position,
             has_schema=event.settings.state_schema is not None,
             payload=commit.settings_payload,
@@ -174,12 +179,6 @@ class SessionLog:
             return None
         meta = read_meta(item)
         return meta if meta.position == header.last_settings else None
-
-    def _created_ms(self, keys: SessionKeys) -> int:
-        item = get_item(self.items, keys.commit(1))
-        if item is None:
-            raise CorruptError("the first commit is missing", item=commit_sort_key(1))
-        return header_in(item).time_ms
 
 
 class LogUseCase:

@@ -273,7 +273,11 @@ def run_event(
     None when the append does not change the state. ``answered`` are the calls that the append answers: a pending action that
     waits for one of them is removed from its agent.
     """
-    patches: JsonObject = {name: {"pending_action": None} for name in _agents_answered(state.value, answered)}
+    patches: JsonObject = {
+        name: {"pending_action": None}
+        for name, agent in agents_of(state.value).items()
+        if (pending := pending_of(agent)) is not None and any(waits_for(pending, call) for call in answered)
+    }
     agent_id: str | None = next(iter(patches)) if len(patches) == 1 else None
     if run is not None:
         agent_id, patch = run_patch(run)
@@ -284,16 +288,6 @@ def run_event(
     check_size(after.value, state.value)
     problems = validate(agent_of(after.value, agent_id) or {}) if run is not None and agent_id is not None else []
     return event, after, problems
-
-
-def _agents_answered(state: JsonObject, answered: Sequence[UnansweredCall]) -> list[str]:
-    """Return the ids of agents whose pending action waits for one of the answered calls."""
-    agent_ids = list[str]()
-    for agent_id, agent in agents_of(state).items():
-        pending = pending_of(agent)
-        if pending is not None and any(waits_for(pending, call) for call in answered):
-            agent_ids.append(agent_id)
-    return agent_ids
 
 
 def waits_for(pending: JsonObject, call: UnansweredCall) -> bool:

@@ -120,11 +120,6 @@ def write_state_cache(log: SessionLog, keys: SessionKeys, state: SessionState, *
         log.caches.write(keys.state, content, position=state.version, rewound=rewound)
 
 
-def created_state(value: JsonObject) -> SessionState:
-    """Return the state that a session is created with."""
-    return SessionState(value, 1, 0, 1)
-
-
 def next_event(
     state: SessionState, *, position: int, action: str, patch: Patch, agent_id: str | None
 ) -> tuple[StateEvent, SessionState]:

@@ -70,8 +70,6 @@ def _pieces() -> PieceCounter:
 
 
 def _encoding() -> tiktoken.Encoding:
-    if _encodings:
-        return _encodings[0]
     with _lock:
         if not _encodings:
             import tiktoken

@@ -49,7 +49,6 @@ from turnlog.log.commit import Commit, checked_chain
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header, following
 from turnlog.log.keys import MAX_POSITION, SessionKeys
-from turnlog.log.read_lines import payload_of
 from turnlog.log.reading import Located, header_of_moment, located
 from turnlog.log.request_keys import request_key
 from turnlog.sessions.history_routes import Diff, HistoryEntry, HistoryPage, RecordHistory
@@ -134,7 +133,7 @@ class ReadHistory(LogUseCase):
                 yield _ListedEvent(commit, event, messages.get(event.position), agent_id)
 
     def _entries(self, keys: SessionKeys, listed: Sequence[_ListedEvent]) -> list[HistoryEntry]:
-        out_of_line = [(item.commit, item.position) for item in listed if item.is_out_of_line]
+        out_of_line = [(item.commit, item.position) for item in listed if item.payload is not None]
         by_position = {event.position: event for event in self._log.commits.whole(keys, out_of_line)}
         return [item.entry(by_position.get(item.position, item.event)) for item in listed]
 
@@ -156,17 +155,17 @@ class _ListedEvent:
         return self.event.position
 
     @property
-    def is_out_of_line(self) -> bool:
-        """True if the entry needs a payload that is stored elsewhere. Entries of messages, summaries and settings never do."""
-        return self._payload is not None and isinstance(self.event, StateEvent | CreateEvent | NoteEvent)
+    def payload(self) -> Payload | None:
+        """The payload that the entry needs, if it is stored elsewhere. Entries of messages, summaries and settings need none."""
+        return self.event.payload if isinstance(self.event, StateEvent | CreateEvent | NoteEvent) else None
 
     @property
     def size_bytes(self) -> int:
         """Size of the event's part of the entry; 0 for entries that are always small."""
         if isinstance(self.event, MessageEvent | SummaryEvent | SettingsEvent | ForkEvent):
             return 0
-        out_of_line = self._payload.size_bytes if self._payload is not None else 0
-        return out_of_line + len(encode_json(self._line))
+        out_of_line = self.payload.size_bytes if self.payload is not None else 0
+        return out_of_line + len(encode_json(self.commit.line(self.position)))
 
     def entry(self, event: Event) -> HistoryEntry:
         """Return the entry. ``event`` is this event with its payload."""
@@ -183,14 +182,6 @@ class _ListedEvent:
             diff=_diff(event),
             metadata=_message_metadata(message) if message is not None else _ENTRIES[type(event)][1](event),
         )
-
-    @property
-    def _line(self) -> JsonObject:
-        return self.commit.line(self.position)
-
-    @property
-    def _payload(self) -> Payload | None:
-        return payload_of(self._line)
 
 
 class RecordEntries(LogUseCase):

@@ -42,6 +42,8 @@ def test_without_a_command_it_says_what_there_is() -> None:
     assert ok("--version") == f"turnlog {__version__}\n"
     for name in ("serve", "context"):
         assert "--json" in ok(name, "--help")
+    for name in ("create", "import", "lint"):  # typer itself marks what is optional, and what may be repeated
+        assert not re.search(r"\[\[|\.\.\.\}?\.\.\.", ok(name, "--help"))
 
 
 def test_every_option_and_argument_of_every_command_says_what_it_is_for() -> None:

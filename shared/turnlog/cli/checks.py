@@ -45,7 +45,7 @@ from turnlog.upkeep.verify import Verification
 Files = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE...",
+        metavar="FILE",
         help="JSON or JSON Lines of messages, {id, messages}, or provider requests, one or many; - reads standard input.",
     ),
 ]
@@ -239,7 +239,7 @@ _MAX_DETAIL = 100
 def verify(
     connection: Connection,
     session: Annotated[
-        str | None, typer.Argument(metavar="[SESSION]", help="One session. By default, all sessions of all owners.")
+        str | None, typer.Argument(metavar="SESSION", help="One session. By default, all sessions of all owners.")
     ] = None,
     json: Json = False,
 ) -> None:

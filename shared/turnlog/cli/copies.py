@@ -53,7 +53,7 @@ Name = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="The snapshot's id
 def create(
     log: Turnlog,
     session: Session,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A name for the snapshot.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A name for the snapshot.")] = None,
     full: Annotated[
         bool,
         typer.Option("--full", help="Copy the history, so that the snapshot stays usable after the session expires."),
@@ -155,7 +155,7 @@ def restore(
     )
 
 
-Paths = Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER...", help="Files and folders to import.")]
+Paths = Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER", help="Files and folders to import.")]
 _STATUS = {"new": "green", "grown": "green", "settings": "green", "same": "dim", "skipped": "yellow", "refused": "red"}
 _REASONS = 5
 
@@ -245,7 +245,7 @@ def _shown(report: Report) -> RenderableType:
 @with_connection
 def export(
     connection: Connection,
-    session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="The session's id.")] = None,
+    session: Annotated[str | None, typer.Argument(metavar="SESSION", help="The session's id.")] = None,
     me: Annotated[bool, typer.Option("--me", help="Export all sessions of the user into one file.")] = False,
     output: Annotated[
         Path | None,

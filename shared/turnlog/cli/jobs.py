@@ -77,7 +77,7 @@ def _check_redrive(*, job_id: str | None, failed: bool) -> None:
 @with_log(open_as_it_is, check=_check_redrive)
 def redrive(
     log: Turnlog,
-    job_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One job. By default, all dead letters.")] = None,
+    job_id: Annotated[str | None, typer.Argument(metavar="ID", help="One job. By default, all dead letters.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Also the owner's failed jobs.")] = False,
 ) -> Output:
     """Send failed jobs back to their queues. Needs a data folder or an engine URL; a service refuses it."""

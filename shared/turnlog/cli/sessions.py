@@ -72,7 +72,7 @@ def sessions(
 @with_log(open_or_make_client)
 def create(
     log: Turnlog,
-    session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="Its id. By default generated.")] = None,
+    session: Annotated[str | None, typer.Argument(metavar="SESSION", help="Its id. By default generated.")] = None,
     title: Annotated[str | None, typer.Option("--title", metavar="T", help="The session's title.")] = None,
     system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="The system text.")] = None,
     model: Annotated[str | None, typer.Option("--model", metavar="M", help="The model that windows are for.")] = None,
@@ -316,7 +316,7 @@ def _check_erase(*, session: str | None, me: bool, **_others: Any) -> None:
 @with_log(open_client, check=_check_erase)
 def erase(
     log: Turnlog,
-    session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="The session's id.")] = None,
+    session: Annotated[str | None, typer.Argument(metavar="SESSION", help="The session's id.")] = None,
     me: Annotated[bool, typer.Option("--me", help="Erase everything of the owner in place of one session.")] = False,
     yes: Yes = False,
 ) -> Output:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 from tests.effort import is_full
-from tools.mutants import Outcome, Results, chosen, judged_on, page
+from tools.mutants import Outcome, Results, chosen, judged_on, page, run
 from tools.mutation import mutants_of
 from tools.related_tests import RECORDED, SCOPE, related
 
@@ -53,6 +53,13 @@ def test_what_is_changed_and_what_is_left_alone() -> None:
     for entry in mutants_of("f.py", SOURCE):
         changed = entry.apply(SOURCE.encode()).decode()
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(SOURCE))
+
+
+def test_a_mutant_that_loops_is_ended_by_the_cpu_that_it_takes(tmp_path: Path) -> None:
+    profile = "from hypothesis import settings\nsettings.register_profile('turnlog-unshrunk')\n"
+    (tmp_path / "conftest.py").write_text(profile)
+    (tmp_path / "test_loop.py").write_text("def test() -> None:\n    while True:\n        pass\n")
+    assert run(tmp_path, ["test_loop.py"], cpu_seconds=10)[0] < 0
 
 
 def test_a_seed_is_one_sample_of_mutants_that_compile() -> None:

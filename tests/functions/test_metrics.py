@@ -23,6 +23,7 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.identity import Owner
+from turnlog.http.lambda_workers import make_worker
 from turnlog.http.logs import METRICS, NAMESPACE, EmfSignals, signal_of
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Delivery
@@ -185,6 +186,20 @@ def test_what_is_left_a_day_after_an_erasure_is_told(harness: Any) -> None:
     harness.app.retain_sessions()
     harness.log().run_jobs()
     assert harness.app.engine.items.get_many([keys.commit(1)]) == {}, "the id is free"
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_job_that_meets_an_item_of_a_later_version_is_a_signal(harness: Any) -> None:
+    names, engine = counting(harness), harness.app.engine
+    session, key = harness.log().sessions.create("s"), SessionKeys(Owner.of("acme", "ada"), "s").commit(2)
+    for number in range(1, 6):
+        session.append(*turn(number))
+    job = session.compress(mode="async", keep_loops=1)
+    engine.items.put({**engine.items.get_many([key])[key], "v": 99})
+    deliveries = [Delivery(item.job_id, item.body, item.receipt, 1) for item in engine.queue.receive()]
+    make_worker({"compress"}, app=harness.app)(sqs_event(deliveries, now_ms=0), None)
+    assert harness.log().job(job.job_id).error.code == "newer_schema"
+    assert names == ["corrupt_item"]
 
 
 @pytest.mark.parametrize(

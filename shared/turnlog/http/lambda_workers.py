@@ -16,9 +16,9 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from turnlog.app import Application, make_application
-from turnlog.core.errors import CorruptError, TurnlogError, UnavailableError
+from turnlog.core.errors import TurnlogError, UnavailableError
 from turnlog.core.identity import correlated, correlation_of
-from turnlog.http.logs import EmfSignals, describe_error, log_calls
+from turnlog.http.logs import EmfSignals, describe_error, log_calls, signal_of
 
 DEADLINE_MS = 15_000
 """Time that must be left to begin a job, without the time that the job's model calls may take."""
@@ -64,8 +64,8 @@ def _run(app: Application, kinds: Collection[str], record: SQSRecord) -> None:
         raise
     facts = {"job_id": ran.job_id, "kind": ran.kind, "status": ran.status, "code": ran.code}
     _log.info("job %s (%s) is %s %s", *facts.values(), extra=facts)
-    if ran.code == CorruptError.code:
-        app.signal("corrupt_item")
+    if ran.error is not None and (name := signal_of(ran.error)):
+        app.signal(name)
 
 
 _LAST_BATCH_MS = 60_000

@@ -150,7 +150,12 @@ class JobOutcome:
     job_id: str
     kind: str
     status: Literal["done", "failed", "gone", "later"]
-    code: str = ""
+    error: TurnlogError | None = None
+
+    @property
+    def code(self) -> str:
+        """The code of the error; empty without one."""
+        return self.error.error_code if self.error is not None else ""
 
 
 class RunJob:
@@ -193,7 +198,7 @@ class RunJob:
             raise
         except TurnlogError as error:
             self._settle(owner, record, "failed", error=error)
-            return JobOutcome(message.job_id, message.kind, "failed", error.error_code)
+            return JobOutcome(message.job_id, message.kind, "failed", error)
         if isinstance(result, Later):
             self._send_on(owner, record, result)
             return JobOutcome(message.job_id, message.kind, "later")

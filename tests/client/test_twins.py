@@ -13,9 +13,9 @@ from typing import Any, assert_type, cast
 import pytest
 
 from turnlog.agents.functions import ExecutingCall, RequestedCall, executing
-from turnlog.client.async_calls import AsyncPaged, CallThreads
+from turnlog.client.async_calls import CallThreads
 from turnlog.client.async_client import AsyncTurnlog
-from turnlog.client.async_twins import AsyncDocumentReading, AsyncDocuments, AsyncSession, AsyncSessions
+from turnlog.client.async_twins import AsyncDocumentReading, AsyncDocuments, AsyncPaged, AsyncSession, AsyncSessions
 from turnlog.client.documents import DocumentReading, Documents
 from turnlog.client.model import Session, Sessions, Turnlog
 from turnlog.routing import BY_NAME

@@ -2,13 +2,104 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
-from collections.abc import Coroutine
-from typing import Any
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
 
-from turnlog.client.async_calls import CallThreads, Method, P, Twin, answering, finish, paged, plain, read
+from turnlog.client import Paged
+from turnlog.client.async_calls import CallThreads, Method, P, T, async_form
 from turnlog.client.documents import DocumentReading, Documents
 from turnlog.client.model import Session, Sessions, Turnlog
+
+S = TypeVar("S")
+
+
+class Twin(Generic[S]):
+    """An async object that stands for an object of the sync model."""
+
+    def __init__(self, sync: S, threads: CallThreads) -> None:
+        self._sync = sync
+        self._threads = threads
+
+
+def read(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+    """Return the async form of a method that only reads. When its caller is cancelled, it is abandoned."""
+    return async_form(
+        method, lambda self: getattr(self._sync, method.__name__), lambda self, call: self._threads.read(call)
+    )
+
+
+def finish(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+    """Return the async form of a method that may write. When its caller is cancelled, a call that has started is finished."""
+    return async_form(
+        method, lambda self: getattr(self._sync, method.__name__), lambda self, call: self._threads.finish(call)
+    )
+
+
+def plain(method: Method[P, T]) -> Method[P, T]:
+    """Return a method that calls the sync one as it is, for one that is for asyncio already."""
+
+    @functools.wraps(method)
+    def call(self: Twin[Any], /, *args: P.args, **options: P.kwargs) -> T:
+        answer: T = getattr(self._sync, method.__name__)(*args, **options)
+        return answer
+
+    return call
+
+
+def paged(method: Method[P, Paged[T]]) -> Method[P, AsyncPaged[T]]:
+    """Return the async form of a method that lists: for ``async for``, page by page."""
+
+    @functools.wraps(method)
+    def call(self: Twin[Any], /, *args: P.args, **options: P.kwargs) -> AsyncPaged[T]:
+        return AsyncPaged(getattr(self._sync, method.__name__)(*args, **options), self._threads)
+
+    return answering(f"Async{method.__annotations__['return']}", call)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def answering(annotation: str, method: F) -> F:
+    """Set what `help` shows as the answer of a method that is made from another."""
+    shown = inspect.signature(method).replace(return_annotation=annotation)
+    method.__signature__ = shown  # type: ignore[attr-defined]
+    return method
+
+
+class AsyncPaged(AsyncIterator[T], Generic[T]):
+    """Async form of `Paged`. A page that was being fetched when the caller was cancelled is returned by the next call."""
+
+    def __init__(self, paged: Paged[T], threads: CallThreads) -> None:
+        self._paged = paged
+        self._threads = threads
+        self._left = deque[T]()
+        self._coming: asyncio.Future[Sequence[T] | None] | None = None
+
+    def __repr__(self) -> str:
+        return "<AsyncPaged: iterate over it once, with async for>"
+
+    async def __anext__(self) -> T:
+        while not self._left:
+            page = await self._page()
+            if page is None:
+                raise StopAsyncIteration
+            self._left.extend(page)
+        return self._left.popleft()
+
+    async def _page(self) -> Sequence[T] | None:
+        """Return the next page; take over a fetch that a cancelled caller left running."""
+        if self._coming is None:
+            self._coming = asyncio.ensure_future(self._threads.read(self._paged.page))
+        coming = self._coming
+        try:
+            return await asyncio.shield(coming)
+        finally:
+            if coming.done():
+                self._coming = None
 
 
 class AsyncDocumentReading(Twin[DocumentReading]):

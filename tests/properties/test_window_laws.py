@@ -264,8 +264,24 @@ PINNED_IN_OLDER = tuple(
 )
 
 
+SHORTENED_BEFORE_ITS_MARK = (
+    *(Given({"role": "user", "content": f"user#{number};"}) for number in range(1, 26)),
+    Given(
+        {
+            "role": "user",
+            "content": "user#26;",
+            "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "search", "arguments": '{"q": "call#26.0;"}'}}
+            ],
+        }
+    ),
+    Given({"role": "tool", "tool_call_id": "a", "content": "the quick brown fox jumps. " * 50 + "\nresult#27.0;"}),
+)
+
+
 @many
 @example(PINNED_IN_OLDER, Asked('{"steps": [{"step": "recent", "messages": 0, "tokens": 0}]}', AMPLE))
+@example(SHORTENED_BEFORE_ITS_MARK, Asked('{"steps": []}', 1))
 @given(disorderly(), st.builds(replace, asked, policy=st.one_of(pipelines(max_size=6), options_made)))
 def test_W1_to_W5_hold_for_any_pipeline_of_steps(history: History, wanted: Asked) -> None:
     assert_laws(stored(history), wanted)

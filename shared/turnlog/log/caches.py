@@ -62,7 +62,7 @@ class Caches:
             payload = Payload(
                 str(system["at"]), attribute(system, "sz", int), str(system["d"]), str(system.get("hm", ""))
             )
-            content = self._payloads.fetch(keys, [payload])[payload.place]
+            content = self._payloads.content(keys, payload)
         else:
             content = unpack(attribute(system, "b", bytes), item=item_name(system))
         with decoding(item_name(system)):

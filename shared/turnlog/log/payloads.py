@@ -67,6 +67,10 @@ class Payloads:
         """Store payloads, several in parallel. They are durable when the call returns."""
         in_parallel(self._store_one, prepared, threads=_PARALLEL)
 
+    def content(self, keys: SessionKeys, payload: Payload) -> bytes:
+        """Return the content of a payload. Raises `CorruptError` when it is missing or damaged."""
+        return self.fetch(keys, [payload])[payload.place]
+
     def fetch(self, keys: SessionKeys, wanted: Iterable[Payload]) -> dict[str, bytes]:
         """Return the contents by place. Raises `CorruptError` for a missing or damaged payload."""
         payloads = {payload.place: payload for payload in wanted}

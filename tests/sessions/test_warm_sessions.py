@@ -103,6 +103,24 @@ def test_a_warm_window_is_the_window_of_a_process_that_remembers_nothing(
         assert window(session, **options) == cold(harness, session, **options)
 
 
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("loops", [1, 3, 12])
+def test_the_budget_that_an_error_names_is_the_least_in_every_process(harness: Harness, loops: int) -> None:
+    """Short exchanges take less than the line that says that they are not shown: with few of them, all are sent."""
+    session = harness.log().sessions.create(recall="never")
+    for _ in range(loops):
+        session.append({"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"})
+    session.append(MESSAGES[1])
+    session.context()
+    refused = window(session, budget=4)
+    assert refused == cold(harness, session, budget=4)
+    needed = refused["details"]["needed"]
+    for view in (window(session, budget=needed), cold(harness, session, budget=needed)):
+        assert view["tokens"] == needed
+    for view in (window(session, budget=needed - 1), cold(harness, session, budget=needed - 1)):
+        assert view["details"]["needed"] == needed
+
+
 QUESTION = {"role": "user", "content": "Which order was shipped from Lyon to Graz?"}
 OPTIONS: list[dict[str, Any]] = [
     *WINDOWS[:4],

@@ -13,6 +13,7 @@ from turnlog.core.events import MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message
 from turnlog.providers.registry import CODECS
+from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.assembly import Memory, assemble, with_system_as_loop
 from turnlog.windows.breaks import EpochStart, breaks_of_results
 from turnlog.windows.budgets import too_small
@@ -405,10 +406,12 @@ def _planned(
         plan = WindowPlan.of(history, memory, request)
         try:
             fitted = plan.fitted(recall)
-        except BudgetTooSmallError as error:
-            # Where all has been read, there may be no line about what has not.
-            fits_without_line = int(error.details["needed"]) - LINE_TOKENS <= request.budget.tokens
-            is_final = plan.is_final and plan.keeps_newest and history.has_all_kept and not fits_without_line
+        except BudgetTooSmallError:
+            # A loop takes a message at least: few loops that have not been read may take less than the line about them.
+            covered = request.summary.last_loop if request.summary is not None else 0
+            unread_loops = min(plan.view.oldest - 1 - covered, plan.view.unread)
+            may_take_less = unread_loops * MESSAGE_OVERHEAD < LINE_TOKENS
+            is_final = plan.is_final and plan.keeps_newest and history.has_all_kept and not may_take_less
             if not is_final and history.read_on():
                 continue
             # The reported need is exact only once all messages that every window sends are read.

@@ -252,6 +252,15 @@ def test_without_the_current_loop_it_is_declared_and_not_shown() -> None:
     assert (current.level, current.reason, current.first, current.last) == ("out", "not_included", 3, 3)
 
 
+def test_without_the_current_loop_its_messages_are_declared_once_when_older_loops_are_out() -> None:
+    history = [said("user", "word " * 90), said("assistant", "so " * 60), said("user", "a"), said("user", "b " * 20)]
+    policy = {"steps": [{"step": "pin", "first_user": True}]}
+    answer = build_window(history, policy=policy, budget=145, include_current_loop=False)
+    assert "not shown here" in answer.messages[0]["content"] and answer.messages[1:] == history[:1]
+    current = [part for part in answer.manifest.parts if part.last and part.last > 2]
+    assert [(part.kind, part.reason, part.first, part.last) for part in current] == [("loop", "not_included", 3, 4)]
+
+
 def test_a_loop_whose_digest_would_say_nothing_is_out_and_declared() -> None:
     answer = build_window([said("user", ""), said("assistant", ""), said("user")], policy="run_loops")
     assert [part.level for part in answer.manifest.parts if part.kind == "loop"] == ["out", "whole"]

@@ -291,7 +291,8 @@ class WindowPlan:
             if entry.loop not in numbers and entry.position not in lone
         ]
         known = shown | {entry.position for entry, _ in aside} | {ref.position for ref in view.open_calls}
-        behind = [entry for entry in kept if entry.position not in known]
+        not_included = {loop.number for loop in loops if loop.reason == "not_included"}
+        behind = [entry for entry in kept if entry.position not in known and entry.loop not in not_included]
         return replace(
             view,
             loops=tuple(sorted((*pinned, *loops), key=lambda loop: loop.number)),

@@ -211,9 +211,8 @@ class WindowPlan:
 
     def _fitted(self, view: WindowDraft, recall: RecallMessages | None) -> Fitted:
         request = self.request
-        fixed = request.fixed_tokens
         stepped = self._stepped(view)
-        room = request.budget.tokens - fixed
+        room = request.budget.tokens - request.fixed_tokens
         reserve = recall.reserve(stepped, room) if recall is not None else 0
         is_always_reserved = recall is not None and recall.scope == "user"
         try:
@@ -226,8 +225,7 @@ class WindowPlan:
                 compactions=self._compactions,
             )
         except BudgetTooSmallError as error:
-            needed = int(error.details["needed"]) + fixed
-            raise too_small(needed, request.budget) from error
+            raise too_small(int(error.details["needed"]) + request.fixed_tokens, request.budget) from error
         is_final = fitted.is_final and self.is_final and self.keeps_newest
         if fitted.view.compacted_to:
             breaks = [*fitted.breaks, *self._breaks_of_steps(fitted.view, fitted.view.oldest)]

@@ -274,6 +274,18 @@ def test_places_name_types_and_frames_of_the_whole_chain() -> None:
     assert describe_error(ValueError("x")) == "ValueError at nowhere"
 
 
+def test_of_a_deep_error_the_innermost_frames_are_named() -> None:
+    def descend(levels: int) -> None:
+        if levels:
+            descend(levels - 1)
+        broken()
+
+    with pytest.raises(RuntimeError) as caught:
+        descend(20)
+    frames = describe_error(caught.value).partition("; caused by ")[0].split(" > ")
+    assert len(frames) == 12 and frames[-1].startswith("broken ")
+
+
 @pytest.mark.parametrize("bad", ["", "a b", "x" * 129, "ü", "a\n", 7])
 def test_a_bad_correlation_id_is_refused(bad: Any) -> None:
     assert not is_correlation_id(bad)

@@ -118,6 +118,13 @@ def test_a_path_of_a_function_url_is_decoded_as_those_of_api_gateway_are(session
         assert session.handler(made, None)["statusCode"] == 200, path
 
 
+@pytest.mark.parametrize("path", ["/test/v1/sessions/s", "/v1/sessions/s"], ids=["address of the API", "own domain"])
+def test_a_stage_with_a_name_is_no_part_of_the_path(session: Service, path: str) -> None:
+    made = event("GET", path)
+    made["requestContext"]["stage"] = "test"
+    assert session.handler(made, None)["statusCode"] == 200
+
+
 def test_an_event_in_another_payload_format_says_which_is_needed(session: Service) -> None:
     made = event("GET", "/v1/sessions/s")
     first_version = {"version": "1.0", "httpMethod": "GET", "path": made["rawPath"], "requestContext": {}}

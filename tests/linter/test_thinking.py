@@ -132,6 +132,10 @@ def test_redacted_thinking_in_bytes_is_thinking_and_no_content() -> None:
         assert thinking.fingerprint(answered, format="bedrock_converse") is not None
 
 
+def test_an_empty_list_of_tools_is_none() -> None:
+    assert thinking.fingerprint([], format="anthropic", tools=[]) == thinking.fingerprint([], format="anthropic")
+
+
 def test_marks_of_the_prompt_cache_and_text_as_a_block_are_no_change() -> None:
     messages, made_behind = conversation("anthropic")
     marked = copy.deepcopy(messages)

@@ -32,6 +32,8 @@ from turnlog.core.errors import (
 from turnlog.core.memory import Memory
 from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.importers.dual_write import DualWrite
+from turnlog.importers.models import SourceMessage, SourceSession
+from turnlog.importers.writing import import_session
 from turnlog.linter.rules import lint
 from turnlog.memory.bootstrap import memories_text
 from turnlog.settings import Settings
@@ -711,3 +713,12 @@ def test_a_move_from_an_old_store_compares_what_was_said(harness: Harness) -> No
     assert both.messages() == [ASK, {"role": "assistant", "content": "Hello"}]
     assert both.differences == []
     assert [message.position for message in session.messages()] == [2, 3, 4]
+
+
+@on_sqlite
+def test_an_import_goes_on_behind_what_memory_has_put_first(harness: Harness) -> None:
+    knowing(harness, CITY)
+    log = harness.log()
+    log.sessions.create("s", bootstrap=True)
+    source = SourceSession("s", "flat", "s", "openai_chat", (SourceMessage("messages/0", ASK),))
+    assert [import_session(log, source).status for _ in range(2)] == ["grown", "same"]

@@ -11,10 +11,12 @@ from tests.conftest import Harness
 from turnlog.core.errors import ConflictError
 from turnlog.core.identity import Owner
 from turnlog.engines.sqlite_tables import SqliteItemTable
+from turnlog.jobs.worker import Later
 from turnlog.log.commit import VERIFIED
 from turnlog.log.keys import SessionKeys
 from turnlog.log.tombstones import is_slot_tombstone
 from turnlog.ports import Item, Key, Lost, Page, Query
+from turnlog.privacy.erase import until_due
 
 KEYS = SessionKeys(Owner.of("acme", "ada"), "s")
 BATCH = 25
@@ -130,3 +132,9 @@ def test_a_session_without_a_limit_never_expires(harness: Harness) -> None:
     assert not harness.app.erasure.fence(KEYS, if_expired=True)
     assert harness.app.erasure.fence(KEYS)
     assert not harness.app.erasure.fence(KEYS, if_expired=True), "it is being erased, and has not expired"
+
+
+def test_a_second_pass_that_comes_early_waits_until_it_is_due() -> None:
+    options: Any = {"not_before": 1_500}
+    assert until_due(options, {}, 1_000) == Later({}, options, 1), "a queue waits whole seconds"
+    assert until_due(options, {}, 1_500) is None

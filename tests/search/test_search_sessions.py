@@ -321,6 +321,17 @@ def test_what_is_rewound_redacted_or_erased_is_not_found(
 
 
 @QUICK
+def test_a_session_that_is_gone_and_still_listed_is_not_counted(harness: Any) -> None:
+    log, keys = harness.log(), SessionKeys(OWNER, "gone")
+    gone, _ = said(log, "gone", "a zebrafish"), said(log, "there", "a zebrafish")
+    entry = harness.app.items.get_many([keys.directory])[keys.directory]
+    gone.erase()
+    harness.app.items.put(entry)
+    answer = log.search("zebrafish")
+    assert ({result.session_id for result in answer.results}, answer.sessions) == ({"there"}, 1)
+
+
+@QUICK
 def test_words_go_with_their_session_and_with_their_person(harness: Any) -> None:
     log = harness.log()
     for at in range(2):

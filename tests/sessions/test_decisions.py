@@ -134,6 +134,8 @@ def test_an_action_that_names_no_open_call_is_marked(here: Turnlog, pending: dic
     decided = session.decide_pending("reject", reason="no")
     assert decided.refusal is None
     assert decided.state["pending_action"] == {**pending, "decision": "reject", "reason": "no"}
+    with pytest.raises(ConflictError, match="already decided"):
+        session.decide_pending("approve")
     assert len(list(session.messages())) == 2
     session.append({"role": "assistant", "content": "Then not."}, run={"pending_action": None})
     assert "pending_action" not in session.agent().state

@@ -328,11 +328,14 @@ def test_a_reading_is_of_keys_or_of_a_range(session: Session, body: Any) -> None
         session._backend.call("get_documents", path={"session_id": "s"}, body=body)
 
 
-def test_an_invented_reading_is_none(harness: Harness, session: Session) -> None:
+def test_an_invented_reading_is_none_nor_is_that_of_another_session(harness: Harness, session: Session) -> None:
     other = harness.log().sessions.create("other")
-    answer = session._backend.call("get_documents", path={"session_id": "s"}, body={"prefix": ""})
+    own, others = (
+        session._backend.call("get_documents", path={"session_id": name}, body={"prefix": ""}).reading
+        for name in ("s", "other")
+    )
     session.erase()
-    for reading in ("invented", "é", answer.reading[:-2] + "AA"):
+    for reading in ("invented", "é", own[:-2] + "AA", others):
         with pytest.raises(NotFoundError):
             session._backend.call("get_documents", path={"session_id": "s"}, body={"prefix": "", "reading": reading})
     assert list(other.documents.list()) == []

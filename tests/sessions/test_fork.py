@@ -223,8 +223,9 @@ def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> Non
         session.fork("s")
     with pytest.raises(InvalidInputError, match="above the head"):
         session.fork("other", at=99)
-    with pytest.raises(InvalidInputError, match="a fork takes its state"):
-        session.fork("other", state={})
+    for name, value in {"state": {}, "recall": "never", "bootstrap": True}.items():
+        with pytest.raises(InvalidInputError, match=f"a fork takes its {name} "):
+            session.fork("other", **{name: value})
     with pytest.raises(NotFoundError):
         log.sessions.of("not-there").fork("other")
     with pytest.raises(NotFoundError):

@@ -109,6 +109,19 @@ def test_what_the_list_tells_of_long_settings_is_whole_whatever_wrote_its_entry(
         assert (listed.metadata, listed.policy) == result
 
 
+def test_a_filter_judges_a_late_entry_by_the_log(harness: Harness) -> None:
+    session, keys, table = (
+        harness.log().sessions.create("s"),
+        SessionKeys(Owner.of("acme", "ada"), "s"),
+        harness.app.items,
+    )
+    entry = table.get_many([keys.directory])[keys.directory]
+    session.end()
+    table.put(entry)
+    harness.clock.advance(LISTING_MS / 1000)
+    assert _pages(harness, "active", 10)[0] == []
+
+
 def test_a_cursor_is_of_its_filter(harness: Harness) -> None:
     _some(harness, 4, ended={0, 1})
     sessions = harness.log().sessions

@@ -50,6 +50,11 @@ def test_the_fresh_one_has_the_settings_and_nothing_else(harness: Harness) -> No
     assert (again.info().reset_of, new.info().status, len(list(log.sessions.list()))) == (new.id, "ended", 3)
 
 
+def test_the_fresh_one_of_a_fork_is_no_fork(log: Turnlog) -> None:
+    info = log.sessions.create("s").fork("forked").reset().info()
+    assert (info.reset_of, info.forked_from, info.forked_at) == ("forked", None, None)
+
+
 def test_a_session_has_one_in_its_place_however_often_it_is_asked_for(log: Turnlog) -> None:
     session = log.sessions.create("s")
     first = session.reset(idempotency_key="k")

@@ -131,6 +131,16 @@ def test_a_state_of_5_mb_is_kept_and_of_more_is_refused(session: Session) -> Non
 # ------------------------------------------------------------ patches
 
 
+def test_a_state_with_more_values_than_a_later_limit_may_change_and_not_grow(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.put_state({"a": 1, "b": 2})
+    monkeypatch.setattr("turnlog.sessions.state.MAX_STATE_VALUES", 2)
+    assert session.patch_state({"a": 3}).state == {"a": 3, "b": 2}
+    with pytest.raises(TooLargeError):
+        session.patch_state({"c": 4})
+
+
 def test_a_merge_patch_takes_away_and_put_sets_null(session: Session) -> None:
     session.put_state({"a": None, "b": {"c": 1, "d": None}})
     assert session.patch_state({"b": {"c": None}}).state == {"a": None, "b": {"d": None}}

@@ -333,10 +333,11 @@ def test_surrogate_pairs_that_earlier_versions_stored_come_back(
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_an_export_into_a_folder_names_the_folder(harness: Harness, tmp_path: Path) -> None:
-    session = harness.log().sessions.create("s")
+    session, folder = harness.log().sessions.create("s"), tmp_path / "folder"
+    folder.mkdir()
     with pytest.raises(IsADirectoryError) as refusal:
-        session.export(tmp_path)
-    assert refusal.value.filename == str(tmp_path) and not list(tmp_path.parent.glob(".*"))
+        session.export(folder)
+    assert refusal.value.filename == str(folder) and not list(tmp_path.glob(".*"))
 
 
 def test_a_pipe_is_written_to_and_a_link_stays(harness: Harness, tmp_path: Path) -> None:

@@ -282,12 +282,13 @@ def test_keep_deletes_the_oldest_unnamed_of_its_kind(harness: Any) -> None:
     session = filled(harness.log(), 3)
     named = session.create_snapshot("named", kind="full")
     other = session.create_snapshot(agent_id="other")
+    pinned = session.create_snapshot(kind="full", pinned=True)
     made = []
     for _ in range(4):
         harness.clock.advance(1)
         made.append(session.create_snapshot(kind="full", keep=2).snapshot_id)
     left = [snapshot.snapshot_id for snapshot in session.snapshots()]
-    assert left == [made[3], made[2], other.snapshot_id, named.snapshot_id]
+    assert left == [made[3], made[2], pinned.snapshot_id, other.snapshot_id, named.snapshot_id]
 
 
 def loops(session: Session, count: int) -> None:

@@ -134,6 +134,13 @@ def test_a_checkpoint_is_found_whose_id_begins_another_ones(harness: Harness) ->
         assert result is not None and result.checkpoint["channel_values"] == {"m": ["1"]}
 
 
+def test_no_checkpoint_is_before_itself(harness: Harness) -> None:
+    saver, place = TurnlogSaver(harness.log()), config(checkpoint_id="1")
+    Branch(saver).put("1", m=["a"])
+    assert [item.checkpoint["id"] for item in saver.list(place)] == ["1"]
+    assert list(saver.list(place, before=place)) == []
+
+
 def test_a_copy_of_a_checkpoint_beside_it_has_its_values(harness: Harness) -> None:
     """As LangGraph forks: the same versions, nothing new, the parent's parent."""
     branch = Branch(TurnlogSaver(harness.log()))

@@ -12,6 +12,7 @@ from tests.support.rewinds import contents, everything, said, seen
 from tests.support.scripted import summarise_with
 from tests.support.steps import HUGE, LARGE, appending, application, fresh
 from tests.support.talks import AMPLE, filled, texts, turn
+from tests.support.triggers import POLICY, asks
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import (
     HeadMismatchError,
@@ -156,6 +157,13 @@ def test_a_summary_that_was_begun_before_a_rewind_is_not_published_after_it(harn
     session.compress(keep_loops=1)
     summary = session.summary()
     assert summary is None or summary.last <= 10
+
+
+def test_a_summary_that_was_asked_for_before_a_rewind_is_asked_for_again_after_it(harness: Harness) -> None:
+    session = harness.log().sessions.create("s", policy=POLICY)
+    assert len(asks(session, 5)) == 1
+    session.rewind(session.info().head)
+    assert asks(session, 1, first=6) == [6]
 
 
 def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> None:

@@ -154,7 +154,6 @@ class JobOutcome:
 
     @property
     def code(self) -> str:
-        """The code of the error; empty without one."""
         return self.error.error_code if self.error is not None else ""
 
 

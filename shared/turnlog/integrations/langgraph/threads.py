@@ -160,12 +160,8 @@ class ThreadSessions:
         self._log.sessions.get_or_create(session_id, **settings)
 
     def _named(self, reading: Any, name: str) -> str | None:
-        """Return the namespace of a name that looks like a digest: the one that a checkpoint stores, or the name itself.
-
-        None when there is no checkpoint.
-        """
+        """Return the namespace that a checkpoint stores, or the name itself where it stores none; None without a checkpoint."""
         for document in reading.list(f"{CHECKPOINTS}{name}/"):
             if "/w/" not in document.key:
-                namespace = checkpoint_of(document.data, item=document.key).namespace
-                return namespace if namespace is not None else unquote(name)
+                return checkpoint_of(document.data, item=document.key).namespace or unquote(name)
         return None

@@ -18,13 +18,8 @@ _MONTHS = (
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _SEASONS = ("spring", "summer", "autumn", "fall", "winter")
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_COUNTS = {word: count for count, word in enumerate(_NUMBERS)} | {
-    "a": 1,
-    "an": 1,
-    "couple": 2,
-    "couple of": 2,
-    "few": 3,
-}
+_COUNTS = {"a": 1, "an": 1, "couple": 2, "couple of": 2, "few": 3}
+_COUNTS |= {word: count for count, word in enumerate(_NUMBERS)}
 _NEAR_DAYS = {
     "day before yesterday": -2, "yesterday": -1, "last night": -1, "today": 0, "tomorrow": 1,
     "前天": -2, "昨天": -1, "昨晚": -1, "今天": 0, "明天": 1, "后天": 2,
@@ -43,11 +38,8 @@ def written_day(day: date) -> str:
 
 def may_be_of_day(term: str) -> bool:
     """Return whether a word, or its stem, may stand in a day, a month or a year as they are written here."""
-    return (
-        term.isdigit()
-        or term == "mai"
-        or (len(term) > 2 and any(month.lower().startswith(term[:-1]) for month in _MONTHS))
-    )
+    is_of_month = len(term) > 2 and any(month.lower().startswith(term[:-1]) for month in _MONTHS)
+    return is_of_month or term == "mai" or term.isdigit()
 
 
 def named_days(text: str, said_on: date) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 from turnlog.core.calls import OpenCalls, Ref, id_key, is_ref, pair, parse_ref
 from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError
-from turnlog.core.events import MessageEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -85,16 +85,16 @@ class RecallCalls:
         others = place.others
         if is_position:
             others = tuple(Ref(place.ref.position, index) for index in range(1, len(call_message.facts.calls)))
-        arguments, arguments_cut = capped(call.arguments, query.max_tokens // 2)
+        arguments = capped(call.arguments, query.max_tokens // 2)
         answer = Recalled(
             found=True,
             ref=str(place.ref),
             call_id=call.id,
             name=call.name,
-            arguments=arguments.text if arguments_cut else _json_or_text(call.arguments),
+            arguments=arguments.text if arguments.truncated else _json_or_text(call.arguments),
             loop=call_message.loop or None,
             called_at=rfc3339(call_message.time_ms),
-            truncated=arguments_cut,
+            truncated=arguments.truncated,
             tokens=arguments.tokens,
             other_refs=[str(ref) for ref in others[:_NEWEST_REFS]] or None,
             media=_media(call_message.message.content, query) if is_position and call_message.message else None,
@@ -111,7 +111,7 @@ class RecallCalls:
                 "lines": part.lines,
                 "tokens": arguments.tokens + part.tokens,
                 "media": [*(answer.media or ()), *(_media(result.content, query) or ())] or None,
-                "truncated": arguments_cut or part.truncated,
+                "truncated": arguments.truncated or part.truncated,
                 "note": part.note,
             }
         )
@@ -184,24 +184,21 @@ class RecallCalls:
             messages = place.located(self._log, keys, commits)
             answered = _result_place(messages, ref, before)
         result_message = next((item for item in messages if answered and item.event.position == answered[0]), None)
-        call_message, result_message = self._with_bodies(keys, call_message, result_message)
-        calling = call_message.message
+        call_message, *results = self._with_bodies(keys, *filter(None, (call_message, result_message)))
+        calling, result = call_message.message, results[0].message if results else None
         assert calling is not None  # noqa: S101 - fetched
         call_place = (call_message, calling.tool_calls[ref.index])
-        if result_message is None or answered is None or result_message.message is None:
-            return call_place, None
-        return call_place, (result_message, result_message.message.tool_results[answered[1]])
+        return call_place, (results[0], result.tool_results[answered[1]]) if answered and result is not None else None
 
     def _message(self, keys: SessionKeys, place: _Place) -> Located | None:
         """Return the message at a place; None when there is none."""
         messages = place.located(self._log, keys, place.commits)
         message = next((message for message in messages if message.event.position == place.ref.position), None)
-        return self._with_bodies(keys, message, None)[0] if message is not None else None
+        return self._with_bodies(keys, message)[0] if message is not None else None
 
-    def _with_bodies(self, keys: SessionKeys, call: Located, result: Located | None) -> tuple[Located, Located | None]:
-        wanted = [message.event for message in (call, result) if message is not None and message.event.body is None]
-        bodies = self._log.commits.fetch(keys, wanted) if wanted else {}
-        return _with_body(call, bodies), _with_body(result, bodies) if result is not None else None
+    def _with_bodies(self, keys: SessionKeys, *messages: Located) -> list[Located]:
+        bodies = self._log.commits.fetch(keys, [message.event for message in messages])
+        return [replace(message, event=bodies.get(message.event.position, message.event)) for message in messages]
 
     def _miss(self, keys: SessionKeys, ref: str | None, hint: str) -> Recalled:
         """Return the answer for a call that was not found, with a hint and the refs of the newest calls."""
@@ -218,10 +215,6 @@ def _result_place(messages: Sequence[Located], ref: Ref, before: OpenCalls) -> t
     """Return position and index of the result that answers a call, or None."""
     complete = [message for message in messages if message.event.envelope.status == "complete"]
     return pair(((message.event.position, message.facts) for message in complete), before=before).result_of.get(ref)
-
-
-def _with_body(message: Located, bodies: dict[int, MessageEvent]) -> Located:
-    return Located(bodies.get(message.event.position, message.event), message.loop, message.time_ms)
 
 
 def _recalled_message(message: Located, extract: Extract, query: RecallQuery) -> Recalled:

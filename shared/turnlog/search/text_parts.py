@@ -47,14 +47,6 @@ class TextPart:
 Extract: TypeAlias = Callable[[str, int], TextPart]
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Capped:
-    """A text cut to a number of tokens; ``tokens`` is an upper bound for it."""
-
-    text: str
-    tokens: int
-
-
 def part_of(query: RecallQuery) -> Extract:
     """Return a function from a text and a number of tokens to the part that the query names; raise `InvalidInputError`."""
     pattern = _compiled(query.pattern)
@@ -70,7 +62,7 @@ def part_of(query: RecallQuery) -> Extract:
             if fault:
                 return TextPart("", 0, 0, note=fault)
         lines, note = text.split("\n"), None
-        if len(lines) == 1 and (is_part or not _fits(text, max_tokens)):
+        if len(lines) == 1 and (is_part or len(text) > 4 * max_tokens or upper_bound_tokens(text) > max_tokens):
             lines = [piece for line in (_in_lines(text) or text).split("\n") for piece in _pieces(line)]
             note = IN_LINES if len(lines) > 1 else None
         chosen = list(enumerate(lines, start=1))[first - 1 : last]
@@ -107,15 +99,9 @@ def _around(pattern: Pattern, line: str) -> list[str]:
     return [f"...{pieces[index]}..." for index in matching] or [line]
 
 
-def capped(text: str, max_tokens: int) -> tuple[Capped, bool]:
-    """Return the text cut to ``max_tokens``, and whether it was cut."""
-    part = _shown([(1, text)], 1, max_tokens, numbered=False, note=None)
-    return Capped(part.text, part.tokens), part.truncated
-
-
-def _fits(text: str, max_tokens: int) -> bool:
-    """Return whether a text fits; one of more than four characters a token is not counted, but taken as too long."""
-    return len(text) <= 4 * max_tokens and upper_bound_tokens(text) <= max_tokens
+def capped(text: str, max_tokens: int) -> TextPart:
+    """Return the text cut to ``max_tokens``."""
+    return _shown([(1, text)], 1, max_tokens, numbered=False, note=None)
 
 
 def _shown(

@@ -5,10 +5,9 @@ The contract suites in `turnlog.testing` check each protocol; run them against a
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
@@ -347,36 +346,43 @@ class Signals(Protocol):
 class TermDocuments:
     """Texts that a search engine has cut into terms.
 
-    ``lengths`` are sizes of the texts, all in the same unit. ``rows_of`` maps a term to the rows that have it, each with
-    the number of occurrences. ``prefix*`` stands for all longer terms with this prefix; a source may know none of them.
+    ``lengths`` are sizes of the texts, all in the same unit. ``counts_of`` maps terms to how often each text has them, or to
+    nothing where none has. ``prefix*`` stands for all longer terms with this prefix; a source may know none of them.
     """
 
     lengths: Sequence[int]
-    rows_of: Callable[[str], Mapping[int, int]]
+    counts_of: Callable[[Collection[str]], Mapping[str, Sequence[int]]]
 
     @classmethod
     def from_terms(cls, texts: Sequence[Collection[str]]) -> TermDocuments:
         """Build the documents from the terms of each text."""
-        rows: dict[str, dict[int, int]] = {}
-        for row, terms in enumerate(texts):
-            for term in terms:
-                counts = rows.setdefault(term, {})
-                counts[row] = counts.get(row, 0) + 1
 
-        def rows_of(term: str) -> Mapping[int, int]:
-            if not term.endswith("*"):
-                return rows.get(term, {})
-            prefix, counts = term[:-1], Counter[int]()
-            for longer, in_rows in rows.items():
-                if longer.startswith(prefix) and longer != prefix:
-                    counts.update(in_rows)
+        def counts_of(terms: Collection[str]) -> dict[str, list[int]]:
+            counts = {term: [0] * len(texts) for term in terms}
+            prefixes = tuple(term[:-1] for term in terms if term.endswith("*"))
+            for row, term in ((row, term) for row, its_terms in enumerate(texts) for term in its_terms):
+                if term in counts:
+                    counts[term][row] += 1
+                for prefix in prefixes if term.startswith(prefixes) else ():
+                    if term.startswith(prefix) and term != prefix:
+                        counts[f"{prefix}*"][row] += 1
             return counts
 
-        return cls([len(terms) for terms in texts], rows_of)
+        return cls([len(terms) for terms in texts], counts_of)
 
 
 NEIGHBOUR_REACH = 3
 """The largest distance between two texts of a conversation that a search engine ranks together."""
+
+
+class Ranking(NamedTuple):
+    """Rows that match a question, best first, each with its score.
+
+    ``highest`` is the score that a text with each term of the question, ever so often, would come near to.
+    """
+
+    rows: list[tuple[int, float]]
+    highest: float
 
 
 class SearchEngine(Protocol):
@@ -393,8 +399,8 @@ class SearchEngine(Protocol):
     def words(self, texts: Sequence[str]) -> list[str]:
         """Return the words of each text as one, in lower case, each word between two spaces."""
 
-    def places(self, words: str, term: str) -> Iterable[int]:
-        """Return an offset into each word that has a term, in any order. ``words`` is a text that `words` has returned.
+    def places(self, words: str, terms: Collection[str]) -> Mapping[str, Sequence[int]]:
+        """Return for each term an offset into each word that has it, in any order. ``words`` is a text that `words` has returned.
 
         For ``prefix*`` these are the words whose terms have the prefix and are longer.
         """
@@ -402,16 +408,13 @@ class SearchEngine(Protocol):
     def terms(self, texts: Sequence[str]) -> list[list[str]]:
         """Return the terms of each text; a term that occurs several times is repeated."""
 
-    def rank(self, documents: TermDocuments, question: str, limit: int | None = None) -> list[tuple[int, float]]:
+    def rank(self, documents: TermDocuments, question: str, limit: int | None = None) -> Ranking:
         """Return the rows that share a term with the question, and the row after each, best first, with scores above 0.
 
         A greater score is better; of equal scores, the later row comes first. Each text is ranked together with its
         neighbours, because an answer follows its question. Statistics are those of all documents. With ``limit`` at most
         so many rows are returned, and of more documents only the neighbourhoods that have most of the question are ranked.
         """
-
-    def highest_score(self, documents: TermDocuments, question: str) -> float:
-        """Return the score that a text with each term of the question, ever so often, would come near to."""
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
         """Return for each text the spans (begin, end) of words that share a term with the question.

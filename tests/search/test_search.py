@@ -30,7 +30,7 @@ from turnlog.log.reading import Located
 from turnlog.ports import Key, TermDocuments
 from turnlog.search.corpus import SessionCorpus, WarmIndex
 from turnlog.search.days import named_days
-from turnlog.search.fts5 import BLOCK, BLOCKS, Fts5SearchEngine
+from turnlog.search.fts5 import BLOCK, BLOCKS, Fts5SearchEngine, tokenizer_table
 from turnlog.search.index import Index, StoredTerms
 from turnlog.search.text_parts import MARK_BEGIN, MARK_END, snippet
 from turnlog.sessions.session_history import WarmSessions
@@ -263,7 +263,7 @@ def index_of(engine: Fts5SearchEngine, texts: Sequence[str]) -> Index:
 
 
 def ranked(engine: Fts5SearchEngine, texts: Sequence[str], question: str) -> list[tuple[int, float]]:
-    return engine.rank(TermDocuments.from_terms(engine.terms(texts)), question)
+    return engine.rank(TermDocuments.from_terms(engine.terms(texts)), question).rows
 
 
 def test_the_engine_ranks_each_text_with_its_neighbours() -> None:
@@ -289,7 +289,8 @@ def test_the_best_rows_of_a_short_list_are_those_of_all() -> None:
     texts = [" ".join(dice.choices(["boat", "red", "sea", "x", "y", "z"], k=6)) for _ in range(BLOCKS * BLOCK)]
     documents = TermDocuments.from_terms(engine.terms(texts))
     for limit in (1, 40):
-        assert engine.rank(documents, "red boats at sea", limit) == engine.rank(documents, "red boats at sea")[:limit]
+        best = engine.rank(documents, "red boats at sea", limit).rows
+        assert best == engine.rank(documents, "red boats at sea").rows[:limit]
 
 
 @pytest.mark.parametrize("row", [0, 7, 8, 4_095, 4_096, 9_998])
@@ -298,17 +299,17 @@ def test_the_best_row_of_a_long_list_is_found_wherever_it_stands(row: int) -> No
     texts = [" ".join(dice.choices(["boat", *"abcdefghijklmno"], k=8)) for _ in range(10_000)]
     texts[row : row + 2] = ["Which boat was it?", "The red one, of the harbour master."]
     documents = TermDocuments.from_terms(engine.terms(texts))
-    best = engine.rank(documents, "Did the harbour master have a red boat?", 20)
+    best = engine.rank(documents, "Did the harbour master have a red boat?", 20).rows
     assert len(best) == 20 and best[0][0] == row + 1 and row in {place for place, _ in best[:3]}
-    asked = engine.rank(documents, "Who has a boat?", 20)
+    asked = engine.rank(documents, "Who has a boat?", 20).rows
     assert len(asked) == 20 and all(score > 0 for _, score in asked), "a word of most rows finds some of them"
 
 
 def test_of_equal_rows_of_a_long_list_the_latest_are_found() -> None:
     documents = TermDocuments.from_terms([["boat"] if row % BLOCK == 0 else ["x"] for row in range(10_000)])
-    outcome = Fts5SearchEngine().rank(documents, "boat", 8)
+    outcome = Fts5SearchEngine().rank(documents, "boat", 8).rows
     # The first row has no texts before it, so it is shorter than the others with theirs.
-    assert outcome == [hit for hit in Fts5SearchEngine().rank(documents, "boat") if hit[0] > 1][:8]
+    assert outcome == [hit for hit in Fts5SearchEngine().rank(documents, "boat").rows if hit[0] > 1][:8]
 
 
 def test_a_message_with_more_of_the_question_comes_before_one_that_repeats_a_word() -> None:
@@ -364,7 +365,7 @@ def test_a_name_is_found_by_its_parts_and_by_its_beginning(question: str, *, is_
     stored = Index.decode(index.encode(engine.name), engine) if is_sealed else index
     assert stored is not None
     corpus = SessionCorpus([stored], [(1, len(texts))])
-    best = texts[engine.rank(corpus.documents, question)[0][0]]
+    best = texts[engine.rank(corpus.documents, question).rows[0][0]]
     assert best == NAMES[question]
     assert engine.spans([best], question) != [[]]
     assert not {"vsb", "sb", "gvsb"} & set(index.terms), "Base64 has no parts"
@@ -477,18 +478,37 @@ SPOKEN = (
 )
 
 
+def rows_of(index: Index, term: str) -> list[int]:
+    """Return the rows of an index that have a term, each as often as it has it."""
+    return [row for row, count in enumerate(index.counts_of([term])[term]) for _ in range(count)]
+
+
 @given(st.lists(st.lists(st.sampled_from(SPOKEN), max_size=12).map(" ".join), max_size=8))
 def test_a_term_is_found_in_added_messages_as_in_the_stored_index(texts: list[str]) -> None:
     engine, added = Fts5SearchEngine(), Index(Fts5SearchEngine())
     for source in sources_of([user(text) for text in texts]):
         added.add([(Located(source.event, source.loop, source.time_ms), source.event.position)])
-        added.rows_of("deliveri")
+        added.counts_of(["deliveri"])
     stored = Index.decode(added.encode(engine.name), engine)
     assert stored is not None and stored.lengths == added.lengths
-    assert {term: list(added.rows_of(term)) for term in stored.terms} == stored.terms
+    terms = stored.terms
+    assert {term: rows_of(added, term) for term in terms} == {term: rows_of(stored, term) for term in terms} == terms
     assert {term for terms in engine.terms(texts) for term in terms} <= set(stored.terms)
     for prefix in ("deliver", "begin", "get", "univers", "used", "8", "火", "x"):
-        assert list(added.rows_of(f"{prefix}*")) == list(stored.rows_of(f"{prefix}*"))
+        assert rows_of(added, f"{prefix}*") == rows_of(stored, f"{prefix}*")
+
+
+def test_the_words_of_a_question_are_stemmed_at_once() -> None:
+    engine = Fts5SearchEngine()
+    corpus = SessionCorpus(
+        [index_of(engine, ["red boats", "a ferry to the harbour", "deliveries of parcels"])], [(1, 3)]
+    )
+    database, _ = tokenizer_table("porter unicode61")
+    statements = list[str]()
+    database.set_trace_callback(statements.append)
+    assert engine.rank(corpus.documents, "Which ferries deliver red parcels to a harbour by boat?").rows
+    database.set_trace_callback(None)
+    assert statements.count("BEGIN") == 2, "for the words of the question, and for those of messages that may have them"
 
 
 # JSON has no two halves of a character behind one another that are not this character.

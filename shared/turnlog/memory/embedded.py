@@ -283,7 +283,7 @@ class EmbeddedMemory:
         if not question.strip() or not memories:
             return []
         terms = self._search.terms([memory.text for memory in memories])
-        return self._search.rank(TermDocuments.from_terms(terms), question)
+        return self._search.rank(TermDocuments.from_terms(terms), question).rows
 
 
 def _place(after: str) -> tuple[int, int, str]:

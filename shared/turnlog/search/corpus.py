@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import time
+from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
@@ -29,7 +30,7 @@ from turnlog.log.keys import COMMITS_TO, MAX_POSITION, SessionKeys, commit_sort_
 from turnlog.log.payloads import in_parallel, is_blob
 from turnlog.log.reading import Located, located, newest_pages, searchable_text
 from turnlog.ports import Query, TermDocuments, pages
-from turnlog.search.index import Index, IndexedMessage, SearchIndexes
+from turnlog.search.index import COUNT, Index, IndexedMessage, SearchIndexes
 from turnlog.search.models import SearchQuery
 from turnlog.sessions.session_history import WarmSessions
 from turnlog.sessions.session_log import SessionLog
@@ -317,26 +318,21 @@ class SessionCorpus:
     """The visible messages of a session as one list of documents, with the refs of their tool calls."""
 
     def __init__(self, parts: Sequence[Index], stretches: Sequence[Stretch]) -> None:
-        self.entries = list[IndexedMessage]()
-        self._lengths, self._asked = list[int](), dict[str, Counter[int]]()
+        self.entries, lengths = list[IndexedMessage](), list[int]()
         self._parts = list[tuple[Index, list[tuple[int, int, int]]]]()
         """The parts, each with the rows of it that are visible: from one, up to another, and how far these are moved."""
         for part in parts:
-            self._add(part, stretches)
-        self.documents = TermDocuments(self._lengths, self._rows_of)
-
-    def _add(self, part: Index, stretches: Sequence[Stretch]) -> None:
-        """Add the visible messages of a part."""
-        shown, size = list[tuple[int, int, int]](), len(part.entries)  # another search may add some meanwhile
-        for first, last in stretches:
-            begin = bisect_left(part.entries, first, hi=size, key=_position)
-            end = bisect_left(part.entries, last + 1, begin, size, key=_position)
-            if begin < end:
-                shown.append((begin, end, len(self.entries) - begin))
-                self.entries += part.entries[begin:end]
-                self._lengths += part.lengths[begin:end]
-        if shown:
-            self._parts.append((part, shown))
+            shown, size = list[tuple[int, int, int]](), len(part.entries)  # another search may add some meanwhile
+            for first, last in stretches:
+                begin = bisect_left(part.entries, first, hi=size, key=_position)
+                end = bisect_left(part.entries, last + 1, begin, size, key=_position)
+                if begin < end:
+                    shown.append((begin, end, len(self.entries) - begin))
+                    self.entries += part.entries[begin:end]
+                    lengths += part.lengths[begin:end]
+            if shown:
+                self._parts.append((part, shown))
+        self.documents = TermDocuments(lengths, self._counts_of)
 
     @cached_property
     def _calling(self) -> list[IndexedMessage]:
@@ -360,11 +356,14 @@ class SessionCorpus:
         """Whether any message calls the recall and search tools."""
         return not {RECALL_TOOL, SEARCH_TOOL}.isdisjoint(self._names.values())
 
-    def _rows_of(self, term: str) -> Mapping[int, int]:
-        if term not in self._asked:
-            visible = (_visible(part.rows_of(term), shown) for part, shown in self._parts)
-            self._asked[term] = Counter(chain.from_iterable(visible))
-        return self._asked[term]
+    def _counts_of(self, terms: Collection[str]) -> dict[str, array[int]]:
+        parts = [(part.counts_of(terms), shown) for part, shown in self._parts]
+        counts = {term: array(COUNT) for term in terms}
+        for term, its_counts in counts.items():
+            for by_term, shown in parts if any(by_term[term] for by_term, _ in parts) else ():
+                for begin, end, _ in shown:
+                    its_counts.extend(by_term[term][begin:end] or array(COUNT, [0]) * (end - begin))
+        return counts
 
     def word_counts(self) -> Counter[str]:
         """Return the number of occurrences of each term in the visible messages."""

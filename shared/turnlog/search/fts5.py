@@ -12,13 +12,16 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
-from collections import Counter, defaultdict
+from array import array
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
-from operator import itemgetter, sub
+from functools import cache, lru_cache, reduce
+from itertools import accumulate
+from operator import add, itemgetter, or_
 from threading import Lock
+from typing import NamedTuple
 
-from turnlog.ports import NEIGHBOUR_REACH, TermDocuments
+from turnlog.ports import NEIGHBOUR_REACH, Ranking, TermDocuments
 
 MAX_QUESTION_WORDS = 64
 NEIGHBOURS = {0: 1.0, 1: 0.5, 2: 0.25, 3: 0.1, -1: 0.3, -2: 0.15, -3: 0.06}
@@ -33,6 +36,7 @@ K1, B = 1.5, 0.45
 """Parameters of BM25: saturation of term frequency, and length normalisation."""
 BLOCKS, BLOCK = 64, 8
 """How many blocks of how many rows are ranked where only the best are wanted. All rows of a long session take far longer."""
+_SIGNS = bytes([0, *[1] * 255])
 _EMOJI = "\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff"
 _CJK = _EMOJI + "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
 _WORD = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
@@ -92,29 +96,33 @@ class Fts5SearchEngine:
         words = [joined[row] if row in joined else _spaced(text) for row, text in enumerate(lower)]
         return [" ".join(("", its, *_parts_of_names(text), "")) for its, text in zip(words, texts, strict=True)]
 
-    def places(self, words: str, term: str) -> Iterator[int]:
-        for prefix in _prefixes(term):
-            before, *pieces = words.split(f" {prefix}")
-            forms, place = [prefix + piece.partition(" ")[0] for piece in pieces], len(before)
-            matching = _words_with(term, frozenset(forms))
-            for form, piece in zip(forms, pieces, strict=True) if matching else ():
-                place += 1 + len(prefix)
-                if form in matching:
-                    yield place
-                place += len(piece)
+    def places(self, words: str, terms: Collection[str]) -> dict[str, list[int]]:
+        candidates = list[tuple[str, list[str], Iterable[int]]]()
+        for term in terms:
+            for prefix in _prefixes(term):
+                before, *pieces = words.split(f" {prefix}")
+                steps = map((1 + len(prefix)).__add__, map(len, (before, *pieces[:-1])))
+                candidates.append((term, [prefix + piece.partition(" ")[0] for piece in pieces], accumulate(steps)))
+        stems = _stems(set[str]().union(*(forms for _, forms, _ in candidates)))
+        places = {term: list[int]() for term in terms}
+        for term, forms, offsets in candidates:
+            matching = {form for form in set(forms) if _is_term(stems[form], term)}
+            places[term] += [place for form, place in zip(forms, offsets, strict=False) if form in matching]
+        return places
 
     def terms(self, texts: Sequence[str]) -> list[list[str]]:
         words = [text_words.split() for text_words in self.words(texts)]
         stems = _stems(set[str]().union(*words))
         return [[stem for word in text_words if (stem := stems[word])] for text_words in words]
 
-    def rank(self, documents: TermDocuments, question: str, limit: int | None = None) -> list[tuple[int, float]]:
-        total, held = len(documents.lengths), _terms_in(documents, question)
-        terms = [(weight * _rarity(total, self._reached(rows, total)), rows) for weight, rows in held]
-        of_question, scores = sum(rarity for rarity, _ in terms), dict[int, float]()
-        wanted = terms if limit is None else _in_best_blocks(terms)
-        by_term = [(rarity, self._counts(rows, total)) for rarity, rows in wanted]
-        matching = {row + distance for _, rows in wanted for distance in self._found_at for row in rows} - {total}
+    def rank(self, documents: TermDocuments, question: str, limit: int | None = None) -> Ranking:
+        total, terms = len(documents.lengths), _terms_in(documents, question)
+        rarities = [term.weight * _rarity(total, self._reached(term.places, total)) for term in terms]
+        of_question, scores = sum(rarities), dict[int, float]()
+        blocks = range(-(-total // BLOCK)) if limit is None else _best_blocks(rarities, terms)
+        wanted = [term.weighted(blocks) for term in terms]
+        by_term = list(zip(rarities, map(self._counts, wanted), strict=True))
+        matching = {row + distance for rows in wanted for distance in self._found_at for row in rows} - {total}
         mean, size_of = self._sizes(documents.lengths)
         # Of equal scores the later row comes first, and sorting is stable.
         for row in sorted(matching, reverse=True):
@@ -126,11 +134,8 @@ class Fts5SearchEngine:
                     covered += rarity
             # A message that has more of the question comes before one that repeats a single word of it.
             scores[row] = (K1 + 1) * score * (1 + covered / of_question)
-        return sorted(scores.items(), key=itemgetter(1), reverse=True)[:limit]
-
-    def highest_score(self, documents: TermDocuments, question: str) -> float:
-        total, terms = len(documents.lengths), _terms_in(documents, question)
-        return 2 * (K1 + 1) * sum(weight * _rarity(total, len(rows)) for weight, rows in terms)
+        highest = 2 * (K1 + 1) * sum(term.weight * _rarity(total, term.places.count(1)) for term in terms)
+        return Ranking(sorted(scores.items(), key=itemgetter(1), reverse=True)[:limit], highest)
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
         terms = _question_terms(question)
@@ -148,50 +153,71 @@ class Fts5SearchEngine:
         mean = (3 * sum(lengths) - lengths[0] - lengths[-1]) / len(lengths) or 1.0
         return mean, lambda row: padded[row] + padded[row + 1] + padded[row + 2]
 
-    def _reached(self, rows: Mapping[int, float], total: int) -> int:
+    def _reached(self, places: bytes, total: int) -> int:
         """Return how many rows have a term, or have it near."""
-        places, reach = sorted(rows), NEIGHBOUR_REACH if self._is_conversation else 0
-        steps: Counter[int] = Counter(map(sub, places[1:], places))
-        gaps = sum((step - 2 * reach - 1) * times for step, times in steps.items() if step > 2 * reach)
-        return min(total, places[-1] + reach + 1) - max(0, places[0] - reach) - gaps
+        having = near = int.from_bytes(places, "little")
+        for distance in range(1, 1 + (NEIGHBOUR_REACH if self._is_conversation else 0)):
+            near |= having << 8 * distance | having >> 8 * distance
+        return (near & ((1 << 8 * total) - 1)).bit_count()
 
-    def _counts(self, rows: Mapping[int, float], total: int) -> dict[int, float]:
+    def _counts(self, rows: Mapping[int, float]) -> dict[int, float]:
         """Return the weighted number of occurrences of a term for each row that has it, or that a row near it has."""
         counts = defaultdict[int, float](float)
         for distance, weight in self._neighbours.items():
             for row, count in rows.items():
                 counts[row + distance] += weight * count
-        for outside in (*range(-NEIGHBOUR_REACH, 0), *range(total, total + NEIGHBOUR_REACH)):
-            counts.pop(outside, None)
         return counts
 
 
-def _terms_in(documents: TermDocuments, question: str) -> list[tuple[float, Mapping[int, float]]]:
-    """Return the terms of the question that the documents have: the weight of each, and the rows that have it or a longer word."""
-    terms = list[tuple[float, Mapping[int, float]]]()
-    for term, (weight, prefix) in _question_terms(question).items():
-        rows: Mapping[int, float] = documents.rows_of(term)
-        if prefix and (longer := documents.rows_of(f"{prefix}*")):
-            rows = {row: LONGER_WEIGHT * count for row, count in longer.items()} | dict(rows)
-        if rows:
-            terms.append((weight, rows))
+class _Term(NamedTuple):
+    """A term of a question with its weight, and how often each text has it, or a longer word.
+
+    ``places`` has a byte for each row of all blocks: 1 for a row with the term or a longer word.
+    """
+
+    weight: float
+    counts: Sequence[int]
+    longer: Sequence[int]
+    places: bytes
+
+    def weighted(self, blocks: Iterable[int]) -> dict[int, float]:
+        """Return the weighted number of occurrences for the rows of the blocks that have the term or a longer word."""
+        rows = (row for block in blocks for row in range(BLOCK * block, BLOCK * (block + 1)) if self.places[row])
+        return {row: self.counts[row] or LONGER_WEIGHT * self.longer[row] for row in rows}
+
+
+def _terms_in(documents: TermDocuments, question: str) -> list[_Term]:
+    """Return the terms of the question that the documents have."""
+    asked, total = _question_terms(question), len(documents.lengths)
+    counts_of = documents.counts_of([*asked, *(f"{prefix}*" for _, prefix in asked.values() if prefix)])
+    terms = list[_Term]()
+    for term, (weight, prefix) in asked.items():
+        counts, longer = counts_of[term] or [0] * total, counts_of[f"{prefix}*"] if prefix else ()
+        if places := _places(counts) | _places(longer):
+            terms.append(_Term(weight, counts, longer, places.to_bytes(total + -total % BLOCK, "little")))
     return terms
+
+
+def _places(counts: Sequence[int]) -> int:
+    """Return a number with a byte for each count, the first one lowest: 0 for no occurrence, else 1."""
+    numbers = array("I", counts)
+    signs, size = numbers.tobytes().translate(_SIGNS), numbers.itemsize
+    return reduce(or_, (int.from_bytes(signs[index::size], "little") for index in range(size)))
 
 
 def _rarity(total: int, count: int) -> float:
     return math.log((total + 1) / (count + 0.5))
 
 
-def _in_best_blocks(terms: Sequence[tuple[float, Mapping[int, float]]]) -> list[tuple[float, Mapping[int, float]]]:
-    """Return the terms with only the rows of the blocks that have most of the question, in themselves or beside them."""
-    values = defaultdict[int, float](float)
-    for rarity, rows in terms:
-        for block in {row // BLOCK for row in rows}:
-            values[block] += rarity
-    of = values.get
-    blocks = [(value + max(of(block - 1, 0.0), of(block + 1, 0.0)) / 2, block) for block, value in values.items()]
-    wanted = {row for _, block in sorted(blocks)[-BLOCKS:] for row in range(BLOCK * block, BLOCK * (block + 1))}
-    return [(rarity, {row: rows[row] for row in rows.keys() & wanted}) for rarity, rows in terms]
+def _best_blocks(rarities: Sequence[float], terms: Sequence[_Term]) -> list[int]:
+    """Return the blocks that have most of the question, in themselves or beside them."""
+    values = [0.0] * (len(terms[0].places) // BLOCK if terms else 0)
+    for rarity, term in zip(rarities, terms, strict=True):
+        in_block = memoryview(term.places).cast("Q")  # a number for each block, 0 without the term
+        values = [value + rarity if has_term else value for value, has_term in zip(values, in_block, strict=True)]
+    around = zip([0.0, *values], values, [*values[1:], 0.0], strict=False)
+    sums = [value and value + max(before, after) / 2 for before, value, after in around]
+    return sorted(range(len(sums)), key=sums.__getitem__)[-BLOCKS:]
 
 
 @lru_cache(maxsize=32)
@@ -264,9 +290,9 @@ def _spaced(text: str) -> str:
 
 
 def _pieces(words: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return what is indexed for each word: the characters and pairs of a CJK run, another word without its accents."""
+    """Return what is indexed for each word: the characters of a CJK run and their pairs, another word without its accents."""
     accented = (word for word in words if not word.isascii() and not _IS_CJK.match(word))
-    pieces = {word: _characters(word) if _IS_CJK.match(word) else (word,) for word in words}
+    pieces = {word: (*word, *map(add, word, word[1:])) if _IS_CJK.match(word) else (word,) for word in words}
     return pieces | _tokens("unicode61", {word: word for word in accented})
 
 
@@ -278,12 +304,9 @@ def _terms_by_word(words: Collection[str]) -> dict[str, tuple[str, ...]]:
     return {word: tuple(filter(None, map(stems.__getitem__, its))) for word, its in by_word.items()}
 
 
-@lru_cache(maxsize=64)
-def _words_with(term: str, words: Collection[str]) -> Collection[str]:
-    """Return the words that have a term, or for ``prefix*`` a longer term with this prefix."""
-    prefix, is_longer = term.rstrip("*"), term.endswith("*")
-    stems = _stems(words)
-    return {word for word in words if stems[word].startswith(prefix) and (stems[word] != prefix) == is_longer}
+def _is_term(stem: str, term: str) -> bool:
+    """Return whether a word with this stem has a term, or for ``prefix*`` a longer term with the prefix."""
+    return len(stem) >= len(term) and stem.startswith(term[:-1]) if term.endswith("*") else stem == term
 
 
 @lru_cache(maxsize=256)
@@ -299,11 +322,6 @@ def _prefixes(term: str) -> list[str]:
     return begins
 
 
-def _characters(run: str) -> tuple[str, ...]:
-    """Return the characters of a CJK run, and the pairs of neighbouring characters."""
-    return (*run, *(run[begin : begin + 2] for begin in range(len(run) - 1)))
-
-
 def _stems(pieces: Collection[str]) -> dict[str, str]:
     """Return the term of each piece of a word: "" for a stop word, the piece itself for CJK characters."""
     stems = {piece: piece if _IS_CJK.match(piece) else "" for piece in pieces}
@@ -317,7 +335,7 @@ def _tokens(tokenizer: str, forms: Mapping[str, str]) -> dict[str, tuple[str, ..
     words, tokens = list(forms), {word: tuple[str, ...]() for word in forms}
     if not words:
         return tokens
-    database, lock = _table(tokenizer)
+    database, lock = tokenizer_table(tokenizer)
     with lock:
         database.execute("BEGIN")
         try:
@@ -330,7 +348,7 @@ def _tokens(tokenizer: str, forms: Mapping[str, str]) -> dict[str, tuple[str, ..
 
 
 @cache
-def _table(tokenizer: str) -> tuple[sqlite3.Connection, Lock]:
+def tokenizer_table(tokenizer: str) -> tuple[sqlite3.Connection, Lock]:
     """Return an empty table in memory with its lock: to make one takes longer than to use it for a question."""
     database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     database.execute(f"CREATE VIRTUAL TABLE t USING fts5(own, tokenize='{tokenizer} remove_diacritics 2')")

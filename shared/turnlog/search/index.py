@@ -10,9 +10,9 @@ import json
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 from threading import Lock
 from typing import Any
 
@@ -32,17 +32,17 @@ from turnlog.snapshots.segments import Segment
 VERSION = 2
 """Version of the stored format; an index with another version is not read."""
 _ASKED_TERMS = 64
-"""Number of terms whose rows are remembered."""
-_ROW = "I"
+"""Number of terms whose counts are remembered."""
+COUNT = "I"
+"""The type of a number in an array of counts."""
 _TERMS = b',"w":'
 """What stands before the terms of a stored index: its last field, in the order of the terms' bytes."""
 _BLOCK_BYTES = 4_096
 """Size of the parts of the text of a stored index, of which one is searched for a term."""
 _ENTRY_BYTES = 300
 """Estimated memory of an entry."""
-_parsed = (
-    json.JSONDecoder().raw_decode
-)  # takes half the time of `json.loads`, which looks for an encoding and for spaces
+# It takes half the time of `json.loads`, which looks for an encoding and for spaces.
+_parsed = json.JSONDecoder().raw_decode
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 
 
@@ -125,6 +125,16 @@ def _encoded(term: str, *, is_ascii: bool) -> bytes:
     return encode_ascii_json(term) if is_ascii else encode_json(term)
 
 
+def _counted(counts: array[int], rows: Sequence[int], size: int) -> array[int]:
+    """Return counts of ``size`` messages with one more for each of the rows; empty when there are none."""
+    if not counts and not rows:
+        return counts
+    counts = counts + array(COUNT, bytes(counts.itemsize * (size - len(counts))))
+    for row in rows:
+        counts[row] += 1
+    return counts
+
+
 class _Words:
     """The words of messages as one text, and the place in it where each message begins."""
 
@@ -136,10 +146,9 @@ class _Words:
         self.begins += [*accumulate(map(len, words), initial=len(self.text))][:-1]
         self.text += "".join(words)
 
-    def rows_of(self, engine: SearchEngine, term: str, start: int, end: int) -> Iterator[int]:
-        """Yield the number of the message for each word between two places that has the term."""
-        for place in engine.places(self.text[start:end], term):
-            yield bisect_right(self.begins, start + place) - 1
+    def message_at(self, place: int) -> int:
+        """Return the number of the message whose words stand at a place."""
+        return bisect_right(self.begins, place) - 1
 
 
 class Index:
@@ -164,7 +173,7 @@ class Index:
         self._texts = list[tuple[str, str | None, int]]()
         """The added texts, each with the caller's time and the commit's."""
         self._asked: dict[str, tuple[array[int], tuple[int, int]]] = {}
-        """The rows of added messages with terms that were asked for, and how far `_words` and `_days` were searched for them."""
+        """The counts of terms that were asked for, and how far `_words` and `_days` were searched for them."""
 
     def add(self, messages: Iterable[tuple[Located, int]]) -> None:
         """Add newer messages, each given with its commit's first position.
@@ -216,26 +225,32 @@ class Index:
                 terms[term].append(row)
         return terms
 
-    def rows_of(self, term: str) -> Sequence[int]:
-        """Return the rows of the messages that contain a term, or a longer one for ``prefix*``, a row for each occurrence."""
-        is_prefix = term.endswith("*")  # no term of an engine ends so
-        stored = self._stored.with_prefix(term[:-1]) if is_prefix else self._stored.rows_of(term)
-        return [*stored, *self._added_rows(term)] if self._texts else stored
-
-    def _added_rows(self, term: str) -> Sequence[int]:
-        if may_be_of_day(term):
+    def counts_of(self, terms: Collection[str]) -> Mapping[str, array[int]]:
+        """Return for each term how often each message has it, for ``prefix*`` a longer term; empty when no message has it."""
+        asked = {term: self._asked.get(term) or (self._stored_counts(term), (0, 0)) for term in terms}
+        if self._texts and any(map(may_be_of_day, terms)):
             with self._dating:
                 self._days.add(self._engine.words([*self._days_named(len(self._days.begins))]))
-        rows, starts = self._asked.get(term, (array(_ROW), (0, 0)))
-        ends = len(self._words.text), len(self._days.text)
-        if starts != ends:
-            parts = zip((self._words, self._days), starts, ends, strict=True)
-            matches = chain.from_iterable(part.rows_of(self._engine, term, *places) for part, *places in parts)
-            rows = rows + array(_ROW, [self._first_added + row for row in sorted(matches)])
-            if len(self._asked) >= _ASKED_TERMS:
-                self._asked.clear()
-            self._asked[term] = rows, ends
-        return rows
+        ends, size = (len(self._words.text), len(self._days.text)), self._first_added + len(self._words.begins)
+        for starts in {starts for _, starts in asked.values()} - {ends}:
+            rows = {term: list[int]() for term, (_, its_starts) in asked.items() if its_starts == starts}
+            for words, start, end in zip((self._words, self._days), starts, ends, strict=True):
+                for term, places in self._engine.places(words.text[start:end], rows).items():
+                    rows[term] += [self._first_added + words.message_at(start + place) for place in places]
+            asked |= {term: (_counted(asked[term][0], added, size), ends) for term, added in rows.items()}
+        if len(self._asked) >= _ASKED_TERMS:
+            self._asked.clear()
+        self._asked.update(asked)
+        return {term: counts for term, (counts, _) in asked.items()}
+
+    def _stored_counts(self, term: str) -> array[int]:
+        is_prefix = term.endswith("*")  # no term of an engine ends so
+        rows = self._stored.with_prefix(term[:-1]) if is_prefix else self._stored.rows_of(term)
+        return _counted(array(COUNT), rows, self._first_added)
+
+    def _stored_rows(self, term: str) -> Sequence[int]:
+        is_prefix = term.endswith("*")  # no term of an engine ends so
+        return self._stored.with_prefix(term[:-1]) if is_prefix else self._stored.rows_of(term)
 
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""

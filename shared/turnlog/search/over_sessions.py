@@ -30,7 +30,7 @@ from turnlog.jobs.worker import StartJobs
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import in_parallel
 from turnlog.memory.bootstrap import known_in_time, text_of
-from turnlog.ports import NEIGHBOUR_REACH, MemoryEngine, SearchEngine, TermDocuments
+from turnlog.ports import NEIGHBOUR_REACH, MemoryEngine, Ranking, SearchEngine, TermDocuments
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.search.corpus import PARALLEL, SearchedSession, SessionReader
 from turnlog.search.days import with_days
@@ -70,6 +70,7 @@ TITLE_WEIGHT = 4
 JOB_MS = 5 * 60 * 1000
 """Period in which at most one indexing job is started for the same sessions."""
 _EMPTY = (0,) * NEIGHBOUR_REACH
+_NO_WORDS = Words.from_counts({}, position=0, read_ms=0)
 _log = logging.getLogger("turnlog")
 
 
@@ -234,20 +235,18 @@ class SearchSessions:
         titles: Sequence[Sequence[str]],
     ) -> list[ListedSession]:
         """Return the sessions by how well their words and titles match, the best first."""
-        known = [words.get(session.session_id) for session in listed]
-        lengths = [
-            (session_words.length if session_words is not None else 0) + TITLE_WEIGHT * len(title)
-            for session_words, title in zip(known, titles, strict=True)
-        ]
+        known = [words.get(session.session_id, _NO_WORDS) for session in listed]
+        pairs = list(zip(known, titles, strict=True))
+        lengths = [session_words.length + TITLE_WEIGHT * len(title) for session_words, title in pairs]
 
-        def rows_of(term: str) -> Mapping[int, int]:
-            hashed, counts = word_hash(term), dict[int, int]()
-            for row, (session_words, title) in enumerate(zip(known, titles, strict=True)):
-                in_messages = session_words.count(hashed) if session_words is not None else 0
-                counts[row] = in_messages + TITLE_WEIGHT * title.count(term)
-            return {row: count for row, count in counts.items() if count}
+        def counts_of(terms: Collection[str]) -> dict[str, list[int]]:
+            hashes = {term: word_hash(term) for term in terms}
+            return {
+                term: [session_words.count(hashed) + TITLE_WEIGHT * title.count(term) for session_words, title in pairs]
+                for term, hashed in hashes.items()
+            }
 
-        return [listed[row] for row, _ in self._alone.rank(TermDocuments(lengths, rows_of), question)]
+        return [listed[row] for row, _ in self._alone.rank(TermDocuments(lengths, counts_of), question).rows]
 
     def _read(self, wanted: Sequence[ListedSession], reach: _Reach) -> list[tuple[ListedSession, SearchedSession]]:
         """Read the sessions that still exist, each with an equal share of the segments that the search may read."""
@@ -270,8 +269,8 @@ class SearchSessions:
         documents, starts, first_summary = _one_list([searched.corpus.documents for _, searched in read], texts)
         is_within, place_of = within(query), _places(starts, [len(searched.corpus.entries) for _, searched in read])
         question = dated(query.q, *(searched.corpus for _, searched in read))
-        highest = _highest(self._engine, documents, question)
-        for row, score in self._engine.rank(documents, question):
+        rows, highest = _ranked(self._engine, documents, question)
+        for row, score in rows:
             if row >= first_summary:
                 index, place_in_gap = divmod(row - first_summary, 1 + NEIGHBOUR_REACH)
                 if not place_in_gap and _is_of_all_kinds(query):
@@ -303,8 +302,8 @@ class SearchSessions:
 
     def _in_titles(self, question: str, selected: _Selection) -> Iterator[_Hit]:
         documents = TermDocuments.from_terms(selected.titles)
-        highest = _highest(self._alone, documents, question)
-        for row, score in self._alone.rank(documents, question):
+        rows, highest = _ranked(self._alone, documents, question)
+        for row, score in rows:
             session = selected.listed[row]
             if session.session_id not in selected.unknown:
                 yield _Hit(score, highest, session)
@@ -422,9 +421,10 @@ def _answer(hit: _Hit, text: str, marks: Sequence[tuple[int, int]], query: Searc
     return answer.model_copy(update={"where": "message", **place, "ref": str(refs[0]) if refs else None})
 
 
-def _highest(engine: SearchEngine, documents: TermDocuments, question: str) -> float:
-    """Return the highest score that a question could have; with fewer than `FEW` texts a part of it."""
-    return engine.highest_score(documents, question) * min(1.0, len(documents.lengths) / FEW)
+def _ranked(engine: SearchEngine, documents: TermDocuments, question: str) -> Ranking:
+    """Rank documents; of fewer than `FEW` the highest score that a question could have counts in part."""
+    rows, highest = engine.rank(documents, question)
+    return Ranking(rows, highest * min(1.0, len(documents.lengths) / FEW))
 
 
 def _entry(hit: _Hit) -> IndexedMessage:
@@ -454,16 +454,16 @@ def _one_list(
     for terms in summaries:
         lengths += [len(terms), *_EMPTY]
 
-    def rows_of(term: str) -> Mapping[int, int]:
-        starts_of_summaries = range(first_summary, len(lengths), 1 + NEIGHBOUR_REACH)
-        counts = {
-            row: terms.count(term) for row, terms in zip(starts_of_summaries, summaries, strict=True) if term in terms
-        }
+    def counts_of(terms: Collection[str]) -> dict[str, list[int]]:
+        counts = {term: [0] * len(lengths) for term in terms}
         for start, documents in zip(starts, sessions, strict=True):
-            counts |= {start + row: count for row, count in documents.rows_of(term).items()}
+            for term, its_counts in documents.counts_of(terms).items():
+                counts[term][start : start + len(its_counts)] = its_counts
+        for term, its_counts in counts.items():
+            its_counts[first_summary :: 1 + NEIGHBOUR_REACH] = [summary.count(term) for summary in summaries]
         return counts
 
-    return TermDocuments(lengths, rows_of), starts, first_summary
+    return TermDocuments(lengths, counts_of), starts, first_summary
 
 
 def _places(starts: Sequence[int], sizes: Sequence[int]) -> Callable[[int], tuple[int, int] | None]:

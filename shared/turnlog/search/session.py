@@ -121,7 +121,7 @@ class SearchSession:
         corpus = searched.corpus
         wanted = self._rerank.wanted(query.limit)
         is_filtered = query != SearchQuery(q=query.q, limit=query.limit) or corpus.has_echoes
-        ranked = self._engine.rank(corpus.documents, dated(query.q, corpus), None if is_filtered else wanted)
+        ranked, _ = self._engine.rank(corpus.documents, dated(query.q, corpus), None if is_filtered else wanted)
         if query.tool is None and corpus.has_echoes:
             ranked.sort(key=lambda row_score: corpus.is_echo(row_score[0]))
         matching = (hit for hit in ranked if corpus.matches(hit[0], query) and is_within(corpus.entries[hit[0]]))
@@ -297,8 +297,8 @@ class ListSearch:
 
 def _matching(engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch, question: Question) -> Rows:
     """Return the rows of the messages that match a question best; none when the best has too low a score."""
-    documents, text = corpus.documents, with_days(question.text, question.day)
-    ranked, highest = engine.rank(documents, text, search.limit), engine.highest_score(documents, text)
+    text = with_days(question.text, question.day)
+    ranked, highest = engine.rank(corpus.documents, text, search.limit)
     if not ranked or ranked[0][1] < question.min_score * highest:
         return []
     share = 1 / highest if search.of_user else 1

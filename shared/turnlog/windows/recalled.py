@@ -292,9 +292,11 @@ def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | 
     """
     opening = takewhile(lambda unit: unit.entry.facts.role != "assistant", loop.units if loop.level == "whole" else ())
     entries = [unit.entry for unit in opening if unit.entry.facts.role == "user" and unit.entry.loop == loop.number]
+    if not entries:
+        return None
+    newest, text = entries[-1], ""
     if query is not None:
-        return _asked(query, entries[-1], step.min_score) if entries else None
-    text = ""
+        return Question(query, _day_of(newest), newest.position, step.min_score, newest.time_ms)
     for entry in reversed(entries):
         text = f"{entry.facts.head}\n{text}".strip()
         if len(text) >= _LEAST_CHARS:
@@ -307,11 +309,8 @@ def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | 
         text = f"{text[:half]} {text[len(text) - half + 1 :]}"
     if step.query == "last_messages":
         text = "\n".join((*_said_before(view, loop), text))
-    return _asked(text, entries[-1], step.min_score / max(_LEAST_ASKED, asked**6), only_asks=asked >= _ONLY_ASKING)
-
-
-def _asked(text: str, entry: Entry, min_score: float, *, only_asks: bool = True) -> Question:
-    return Question(text, _day_of(entry), entry.position, min_score, entry.time_ms, only_asks)
+    min_score = step.min_score / max(_LEAST_ASKED, asked**6)
+    return Question(text, _day_of(newest), newest.position, min_score, newest.time_ms, asked >= _ONLY_ASKING)
 
 
 def _asked_in(way: RecallWay, questions: tuple[Question | None, ...]) -> tuple[Question | None, ...]:
@@ -371,6 +370,8 @@ def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -
     for hit in hits:
         if left < _TYPICAL_TOKENS / 2:
             break
+        if hit.entry.event.tokens > left and _is_sent_as_counted(hit.entry, most):
+            continue
         line = _line(hit, most)
         cost = line.tokens + (0 if line.day in days else _day_tokens(line.day))
         head = hit.entry.facts.head
@@ -386,11 +387,9 @@ def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -
         shown = sorted(lines[:count], key=lambda line: (not line.hit.place, line.hit.place, line.hit.entry.position))
         text, tokens = _written(shown)
         if tokens <= room:
+            costs = [(line.hit, line.tokens) for line in shown]
             messages = tuple(
-                RecalledMessage(
-                    line.hit.entry.position, line.hit.score, line.tokens, line.hit.place, line.hit.session_id
-                )
-                for line in shown
+                RecalledMessage(hit.entry.position, hit.score, cost, hit.place, hit.session_id) for hit, cost in costs
             )
             ranked = max(line.hit.ranked for line in shown)
             return RecalledPart(loop.number, _place(loop), fenced(_KIND, text), tokens, messages, ranked)
@@ -438,8 +437,7 @@ def _line(hit: RecallHit, most: int) -> _Line:
     has_time = entry.time_ms or entry.event.envelope.created_at  # the messages of a list have no time
     day = " ".join(filter(None, (_day_of(entry).isoformat() if has_time else "", escaped(hit.place))))
     said = f"{_one_line(facts.name or facts.role)}: "
-    is_counted = not facts.calls and not facts.results and _is_one_text(entry) and escaped(facts.head) == facts.head
-    if is_counted and entry.event.tokens <= most:
+    if _is_sent_as_counted(entry, most):
         # The count of a message with a name has the name.
         is_plain = facts.head[:1].isalnum() and not facts.head[-1:].isspace()
         tokens = entry.event.tokens + (0 if facts.name else upper_bound_tokens(said)) + (0 if is_plain else _JOINTS)
@@ -463,9 +461,11 @@ def _day_of(entry: Entry) -> date:
     return caller_time(entry.event.envelope.created_at, entry.time_ms).date()
 
 
-def _is_one_text(entry: Entry) -> bool:
-    message = entry.message
-    return message is not None and len(message.content) == 1 and isinstance(message.content[0], Text)
+def _is_sent_as_counted(entry: Entry, most: int) -> bool:
+    """Return whether a message comes back in the words that were counted: one text of at most ``most`` tokens."""
+    facts, content = entry.facts, entry.message.content if entry.message is not None else ()
+    is_text = not facts.calls and not facts.results and len(content) == 1 and isinstance(content[0], Text)
+    return entry.event.tokens <= most and is_text and escaped(facts.head) == facts.head
 
 
 def _short(text: str, chars: int, most: int) -> str:

@@ -173,8 +173,7 @@ def _tools_tokens(own: Sequence[JsonObject], ours: Sequence[JsonObject], own_tok
     added = RECALL_TOOLS_TOKENS if len(ours) == len(_TOOLS) else upper_bound_of_json(ours)
     if not own:
         return added
-    last = encode_json(own[-1]).decode("utf-8")
-    return own_tokens + added + _joint(last, ',{"')
+    return own_tokens + added + _joint(encode_json(own[-1]).decode("utf-8"), ',{"')
 
 
 def _tools_least(own: Sequence[JsonObject], ours: Sequence[JsonObject], request: WindowRequest) -> int | None:

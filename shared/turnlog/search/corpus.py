@@ -10,7 +10,7 @@ import time
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain
@@ -36,8 +36,8 @@ from turnlog.sessions.session_history import WarmSessions
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segments import Segment, Segments
 
-KEPT = 1_024
-"""Number of newest messages that stay in memory during a search; an older message is read again when it is a result."""
+KEPT = 256
+"""Number of newest commits that stay in memory during a search; an older commit is read again when a result is of it."""
 INDEX_BYTES = 32 * 1024 * 1024
 """Estimated memory of the indexes that a process remembers: of some 40,000 messages of 600 characters."""
 PART_MESSAGES = 4_096
@@ -51,15 +51,14 @@ _position = attrgetter("position")
 class SearchedSession:
     """A session that has been read for a search.
 
-    ``kept`` maps a position to its message, for the newest messages that were read from the log. ``is_cut``: older messages are
-    left out.
+    ``kept`` are commits that were read from the log, by first position. ``is_cut``: older messages are left out.
     """
 
     keys: SessionKeys
     header: Header
     stretches: Sequence[Stretch]
     corpus: SessionCorpus
-    kept: dict[int, Located] = field(repr=False)
+    kept: Mapping[int, Commit] = field(repr=False)
     is_cut: bool = False
 
 
@@ -101,9 +100,9 @@ class SessionReader:
 
         Raises `UnavailableError` when the log, of which no index is known, is not read ``until`` a time of `time.monotonic`.
         """
-        kept = dict[int, Located]()
+        kept = dict[int, Commit]()
         warm = self._warm.take(keys)
-        index = self._extended(keys, warm, kept) if warm is not None else None
+        index = self._grown(keys, warm, self._behind(keys, warm.header, kept)) if warm is not None else None
         stretches, is_complete = self._stretches(keys, index.header) if index is not None else (), True
         # A rewind may bring back what an earlier rewind had hidden.
         if index is None or subtract(stretches, index.covered):
@@ -126,10 +125,14 @@ class SessionReader:
         Raises `UnavailableError` when the log, of which no index is known, is not read within ``seconds``.
         ``commits`` are the newest ones up to the header, as far as they are known. No request when they follow the known index.
         """
-        kept, warm = dict[int, Located](), self._warm.take(keys)
-        index = self._followed(keys, warm, header, commits, kept) if warm is not None else None
-        if index is None and warm is not None:
-            index = self._extended(keys, warm, kept)
+        kept, warm = {commit.header.first: commit for commit in commits}, self._warm.take(keys)
+        index = None
+        if warm is not None:
+            places = {commit.header.hash: place for place, commit in enumerate(commits)}
+            start, is_known = places.get(warm.header.hash), places.get(header.hash) == len(commits) - 1
+            is_known = is_known and start is not None and warm.header.view == header.view
+            newer = commits[start:] if is_known else self._behind(keys, warm.header, kept)
+            index = self._grown(keys, warm, newer)
         stretches = [
             (first, min(last, position - 1)) for first, last in self._stretches(keys, header) if first < position
         ]
@@ -144,48 +147,35 @@ class SessionReader:
         if not any(part.is_shared for part in index.parts):
             self._warm.put(keys, index)
 
-    def _followed(
-        self, keys: SessionKeys, warm: WarmIndex, header: Header, commits: Sequence[Commit], kept: dict[int, Located]
-    ) -> WarmIndex | None:
-        """Return a known index with the commits behind it; None when it is not known that they follow it."""
-        known = warm.header
-        start = next((index for index, commit in enumerate(commits) if commit.header.hash == known.hash), None)
-        if start is None or known.view != header.view or commits[-1].header.hash != header.hash:
-            return None
-        return self._grown(keys, warm, commits[start:], kept)
-
-    def _extended(self, keys: SessionKeys, warm: WarmIndex, kept: dict[int, Located]) -> WarmIndex | None:
-        """Return a known index with the messages behind it; None when the log before has changed."""
-        known = warm.header
+    def _behind(self, keys: SessionKeys, known: Header, kept: dict[int, Commit]) -> Sequence[Commit]:
+        """Read the commits from a known one on; return none when the log has changed."""
         query = Query(keys.partition, commit_sort_key(known.first), COMMITS_TO)
         items = list(chain.from_iterable(pages(self._log.items, query)))
         if not items or is_tombstone(items) or header_in(items[0]).hash != known.hash:
-            return None
+            return ()
         commits = checked_chain(items)
-        header = commits[-1].header
-        self._log.commits.check_alive(keys, header)
-        return self._grown(keys, warm, commits, kept)
+        self._log.commits.check_alive(keys, commits[-1].header)
+        _keep(kept, commits)
+        return commits
 
-    def _grown(
-        self, keys: SessionKeys, warm: WarmIndex, commits: Sequence[Commit], kept: dict[int, Located]
-    ) -> WarmIndex | None:
-        """Return a known index with newer commits, the first of which it has; None when the log before has changed."""
+    def _grown(self, keys: SessionKeys, warm: WarmIndex, commits: Sequence[Commit]) -> WarmIndex | None:
+        """Return a known index with newer commits, the first of which it has; None without any, or when the log before changed."""
+        if not commits:
+            return None
         known, header = warm.header, commits[-1].header
         messages = self.messages(keys, commits[1:], known.last + 1)
-        first_card = _keep(kept, messages)
-        if header.redacted != known.redacted or self._is_sealed(keys, warm.first_card or first_card):
+        card = warm.first_card or _first_card(messages)
+        is_sealed = card and any(segment.last >= card for segment in self._segments.list(keys))
+        if header.redacted != known.redacted or is_sealed:
             return None
         if not warm.parts or len(warm.parts[-1].entries) >= PART_MESSAGES:
             warm.parts.append(Index(self._indexes.engine))
         warm.parts[-1].add(messages)
         covered = (*warm.covered[:-1], (warm.covered[-1][0], header.last))
-        return WarmIndex(header, warm.parts, covered, warm.first_card or first_card)
+        return WarmIndex(header, warm.parts, covered, card)
 
     def _stretches(self, keys: SessionKeys, header: Header) -> Sequence[Stretch]:
         return self._log.commits.view(keys, header).up_to(header.last)
-
-    def _is_sealed(self, keys: SessionKeys, position: int) -> bool:
-        return position > 0 and any(segment.last >= position for segment in self._segments.list(keys))
 
     def texts(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[str]:
         """Return the texts of messages, in order. Payloads in items of their own are fetched; payloads in blobs are not."""
@@ -198,24 +188,23 @@ class SessionReader:
 
     def located(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[Located]:
         """Return messages in order. Takes one request if one of them is not in memory; payloads are not fetched."""
-        keys, kept = searched.keys, searched.kept
-        by_position = {entry.position: kept[entry.position] for entry in entries if entry.position in kept}
-        missing = [entry for entry in entries if entry.position not in by_position]
-        begins = sorted({entry.commit for entry in missing})
-        read = self._log.commits.at(keys, begins, only={entry.position for entry in missing}) if begins else []
-        commits = dict(zip(begins, read, strict=True))
-        events = [cast("MessageEvent", event_at(commits[entry.commit], entry.position, {})) for entry in missing]
-        bodies = self._log.commits.fetch(keys, [event for event in events if event.body is None and not event.facts])
-        for entry, event in zip(missing, events, strict=True):
-            body = bodies.get(entry.position, event)
-            by_position[entry.position] = Located(body, entry.loop, commits[entry.commit].header.time_ms)
-        return [by_position[entry.position] for entry in entries]
+        begins = sorted({entry.commit for entry in entries} - searched.kept.keys())
+        positions = {entry.position for entry in entries}
+        read = self._log.commits.at(searched.keys, begins, only=positions) if begins else []
+        commits = {**searched.kept, **dict(zip(begins, read, strict=True))}
+        events = [cast("MessageEvent", event_at(commits[entry.commit], entry.position, {})) for entry in entries]
+        bare = [event for event in events if event.body is None and not event.facts]
+        bodies = self._log.commits.fetch(searched.keys, bare)
+        return [
+            Located(bodies.get(entry.position, event), entry.loop, commits[entry.commit].header.time_ms)
+            for entry, event in zip(entries, events, strict=True)
+        ]
 
     def _built(
         self,
         keys: SessionKeys,
         newest: int,
-        kept: dict[int, Located],
+        kept: dict[int, Commit],
         others: Sequence[Stretch] = (),
         *,
         until: float = math.inf,
@@ -235,7 +224,8 @@ class SessionReader:
             messages = self.messages(keys, commits, end + 1)
             index = self._indexes.build(messages, is_shared=_is_shared(keys, commits))
             newer.append((commits[0].header.first, index))
-            first_card = _keep(kept, messages) or first_card
+            first_card = _first_card(messages) or first_card
+            _keep(kept, commits)
             if commits[0].header.first <= first:
                 break
         assert header is not None  # noqa: S101 - a session has a first commit
@@ -305,11 +295,13 @@ def _is_shared(keys: SessionKeys, commits: Sequence[Commit]) -> bool:
     return any(commit.home != keys.partition for commit in commits)
 
 
-def _keep(kept: dict[int, Located], messages: Sequence[tuple[Located, int]]) -> int:
-    """Keep the newest messages, and return the first position that is known by a card only until it is sealed; 0 for none."""
-    for message, _ in reversed(messages):
-        if len(kept) < KEPT:
-            kept[message.event.position] = message
+def _keep(kept: dict[int, Commit], commits: Sequence[Commit]) -> None:
+    """Keep the newest commits."""
+    kept.update((commit.header.first, commit) for commit in commits[::-1][: max(0, KEPT - len(kept))])
+
+
+def _first_card(messages: Sequence[tuple[Located, int]]) -> int:
+    """Return the first position that is known by a card only until it is sealed; 0 for none."""
     cards = (message.event for message, _ in messages if message.event.body is None)
     return next((event.position for event in cards if event.payload is not None and not is_blob(event.payload)), 0)
 

@@ -334,6 +334,7 @@ def test_what_no_log_takes_is_named_and_the_graph_goes_on() -> None:
         branch = Branch(TurnlogSaver(log))
         odd = ChatMessage("x", role="", id="odd")
         branch.put("1", messages=[HumanMessage("hi", id="1"), odd])
+        Branch(TurnlogSaver(log)).put("2", messages=[HumanMessage("hi", id="1"), odd])
         session = log.sessions.of("t")
         assert [message.id for message in session.messages()] == ["1"]
         (entry,) = session.history(action="message_not_kept")

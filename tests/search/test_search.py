@@ -731,6 +731,7 @@ def test_a_message_of_one_long_number_holds_up_no_search() -> None:
         ("paid on 2023-05-03 and 2023/4/30", ["3 May 2023", "30 April 2023"]),
         ("昨天去了博物馆,上个月没去,去年也没去", ["7 May 2023", "April 2023", "2022"]),
         ("2022年5月8日和6月", ["8 May 2022", "8 May", "June"]),
+        ("昨晚, 前年, a few days ago, 0月", ["7 May 2023", "2021", "5 May 2023"]),
         ("2023-02-30, 13月, 99999 years ago, 9999 years ago, order 2023-123-1", []),
         ("nothing of the kind: the lasting agony", []),
     ],

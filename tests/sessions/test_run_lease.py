@@ -12,7 +12,14 @@ from tests.conftest import Harness
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session, Turnlog
-from turnlog.core.errors import ConflictError, InvalidInputError, RunActiveError, RunLostError, SessionEndedError
+from turnlog.core.errors import (
+    ConflictError,
+    IdempotencyMismatchError,
+    InvalidInputError,
+    RunActiveError,
+    RunLostError,
+    SessionEndedError,
+)
 from turnlog.core.identity import Owner
 from turnlog.engines import Engine, make_engine
 from turnlog.settings import Settings
@@ -56,6 +63,18 @@ def test_a_run_has_the_session_until_another_takes_it_after_its_time(harness: Ha
     with pytest.raises(RunLostError, match="no run has the session"):
         session.append(HELLO, lease={"token": second.token})
     assert {entry.action for entry in session.history()} >= {"run_acquired", "run_renewed", "run_released"}
+    (released,) = session.history(action="run_released")
+    assert released.metadata is not None
+    assert (released.metadata["token"], released.metadata["holder"]) == (second.token, "two")
+
+
+def test_a_lease_without_a_time_is_for_two_minutes(harness: Harness, session: Session) -> None:
+    session.append(HELLO, lease={"holder": "one"})
+    harness.clock.advance(119)
+    with pytest.raises(RunActiveError):
+        session.append(HELLO, lease={"holder": "two"})
+    harness.clock.advance(2)
+    assert session.append(HELLO, lease={"holder": "two"}).lease is not None
 
 
 @pytest.mark.parametrize(
@@ -105,6 +124,8 @@ def test_messages_for_a_run_wait_in_the_log_and_only_while_one_has_the_session(
         session.send_to_run({"role": "usr", "content": "x"})
     places = [session.send_to_run(HELLO, mode=mode, idempotency_key=mode).position for mode in ("steer", "enqueue")]
     assert session.send_to_run(HELLO, mode="steer", idempotency_key="steer").position == places[0]
+    with pytest.raises(IdempotencyMismatchError):
+        session.send_to_run(HELLO, mode="steer", agent_id="other", idempotency_key="steer")
     inbox = session.agent().state["inbox"]
     assert [inbox[str(place)]["mode"] for place in places] == ["steer", "enqueue"] and len(inbox) == 2
     final = {"role": "assistant", "content": "Hi"}

@@ -194,6 +194,17 @@ def test_it_never_writes_over_a_session(harness: Any) -> None:
         session.restore_snapshot("whole", as_="rewind", session_id="taken")
 
 
+def test_a_session_made_of_one_snapshot_is_not_that_of_another(harness: Any) -> None:
+    session = filled(harness.log(), 5)
+    for name in ("first", "second"):
+        session.create_snapshot(name, kind="full")
+    expire(harness, KEYS)
+    restored = session.restore_snapshot("first", session_id="other")
+    assert session.restore_snapshot("first", session_id="other") == restored
+    with pytest.raises(SessionExistsError):
+        session.restore_snapshot("second", session_id="other")
+
+
 def test_a_pointer_cannot_be_restored_without_its_log(harness: Any) -> None:
     session = filled(harness.log(), 5)
     session.create_snapshot("point")

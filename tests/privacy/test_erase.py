@@ -275,3 +275,15 @@ def test_deleting_a_session_of_10_000_messages_and_50_blobs_leaves_no_content_an
     assert (done.status, result["commits"], result["blobs"]) == ("done", count // 25 + blobs + 1, blobs)
     assert result["commits"] / 25 < result["requests"] < count / 10 + 60
     assert held(CANARY, harness) == []
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_waiting_snapshot_of_another_session_keeps_its_name(harness: Harness) -> None:
+    log = harness.log()
+    erased, other = log.sessions.create("s"), log.sessions.create("other")
+    options: Any = {"first": harness.app.erasure.identity(KEYS)}
+    erased.erase()
+    other.create_snapshot("named", mode="async")
+    harness.app.erase_session.run(OWNER, "s", options)
+    log.run_jobs()
+    assert [snapshot.name for snapshot in other.snapshots()] == ["named"]

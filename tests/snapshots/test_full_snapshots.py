@@ -263,6 +263,16 @@ def test_a_name_stands_for_an_older_snapshot_once_the_newest_is_deleted(harness:
     assert session.snapshot("daily").snapshot_id == again.snapshot_id
 
 
+def test_a_job_whose_name_another_snapshot_has_taken_fails_at_once(harness: Any) -> None:
+    session = filled(harness.log(), 3)
+    job = session.create_snapshot("daily", kind="full", mode="async", if_name_absent=True)
+    session.create_snapshot("daily")
+    assert isinstance(job, Job)
+    harness.log().run_jobs()
+    ended = harness.log().job(job.job_id)
+    assert (ended.status, ended.error.code if ended.error is not None else None) == ("failed", "snapshot_exists")
+
+
 def test_a_request_whose_snapshot_was_deleted_does_not_make_it_again(harness: Any) -> None:
     session = filled(harness.log(), 3)
     made = session.create_snapshot("a", idempotency_key="k")

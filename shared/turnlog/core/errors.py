@@ -69,6 +69,11 @@ class TurnlogError(Exception):
         self.details = dict(details or {})
         self.retry_after_seconds = retry_after_seconds
 
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same call may succeed later, although nobody changes what it asks for."""
+        return self.retry_after_seconds is not None
+
     @classmethod
     def at(cls, pointer: str, message: str, code: str = "invalid_parameter") -> Self:
         """Return the error of an input with one fault: its place (a JSON pointer), a message, and the rule that it breaks."""
@@ -189,6 +194,7 @@ class RunLostError(ConflictError):
 
 class UnavailableError(TurnlogError):
     code = "unavailable"
+    is_transient = True
 
 
 class ThrottledError(UnavailableError):

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from turnlog.core.errors import (
-    ConflictError,
     InvalidInputError,
     MalformedError,
     NotFoundError,
@@ -51,7 +50,6 @@ class Later:
 
 Work: TypeAlias = Callable[[Owner, str, JsonObject], "JsonObject | Later"]
 """Function that does a job: takes owner, session id and options, and returns a result without contents. It must be idempotent."""
-RETRYABLE = (UnavailableError, ConflictError)
 
 
 class StartJobs:
@@ -192,10 +190,10 @@ class RunJob:
         try:
             work, options = self._work[message.kind](), cast("JsonObject", record.content["options"])
             result = work(owner, message.session_id, options)
-        except RETRYABLE as error:
-            self._settle(owner, record, "queued", error=error)
-            raise
         except TurnlogError as error:
+            if error.is_transient:
+                self._settle(owner, record, "queued", error=error)
+                raise
             self._settle(owner, record, "failed", error=error)
             return JobOutcome(message.job_id, message.kind, "failed", error)
         if isinstance(result, Later):

@@ -65,7 +65,8 @@ def add_restore_note(
     stamp = request.stamp if request is not None else b""
     commit = log.commits.put(keys, draft, nonce=token[:8], previous=last.hash, stamp=stamp)
     if commit is None:
-        raise ConflictError("another restore of this session is running; try again", code="id_claimed")
+        message = "another restore of this session is running; try again"
+        raise ConflictError(message, code="id_claimed", retry_after_seconds=1)
     return commit.header
 
 

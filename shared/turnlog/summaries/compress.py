@@ -17,7 +17,7 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.summaries import CompressionRequest
 from turnlog.core.times import rfc3339
 from turnlog.jobs.models import Job
-from turnlog.jobs.worker import RETRYABLE, StartJobs
+from turnlog.jobs.worker import StartJobs
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import following
@@ -92,10 +92,9 @@ class CompressSessions:
             # The job ends without an error: a retry would count towards the queue's poison limit, and an outage must not use
             # that up. Later appends of the session request a summary again (S4).
             return {"status": "postponed", "reason": unanswered.error.error_code, "position": None, "last": None}
-        except RETRYABLE:
-            raise
-        except TurnlogError:
-            self._remember(keys, None)
+        except TurnlogError as error:
+            if not error.is_transient:
+                self._remember(keys, None)
             raise
         tail = self._remember(keys, outcome)
         event = outcome.summary.event if outcome.summary is not None else None

@@ -136,6 +136,13 @@ def test_an_empty_list_of_tools_is_none() -> None:
     assert thinking.fingerprint([], format="anthropic", tools=[]) == thinking.fingerprint([], format="anthropic")
 
 
+def test_the_same_text_of_another_role_is_another_request() -> None:
+    fingerprints = [
+        thinking.fingerprint([{"role": role, "content": "x"}], format="anthropic") for role in ("user", "assistant")
+    ]
+    assert fingerprints[0] != fingerprints[1]
+
+
 def test_marks_of_the_prompt_cache_and_text_as_a_block_are_no_change() -> None:
     messages, made_behind = conversation("anthropic")
     marked = copy.deepcopy(messages)

@@ -181,6 +181,25 @@ def test_a_long_history_that_is_not_sealed_is_a_job(harness: Any, few: None) -> 
     assert repeated == only
 
 
+def test_a_repeated_request_has_its_snapshot_although_the_history_has_grown(harness: Any, few: None) -> None:
+    session = filled(harness.log(), 2)
+    snapshot = session.create_snapshot(kind="full", idempotency_key="k")
+    for number in range(10 * FEW):
+        session.append(said(number))
+    assert session.create_snapshot(kind="full", idempotency_key="k") == snapshot
+    assert isinstance(session.create_snapshot(kind="full"), Job), "a new one of so long a history is a job"
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_repeated_deletion_erases_what_a_lost_job_has_not(harness: Any) -> None:
+    session = filled(harness.log(), 5)
+    snapshot = session.create_snapshot(kind="full").snapshot_id
+    session.delete_snapshot(snapshot, idempotency_key="k")
+    assert len(harness.app.engine.queue.receive()) == 1
+    session.delete_snapshot(snapshot, idempotency_key="k")
+    assert harness.log().run_jobs() == 1
+
+
 def test_a_job_that_is_delivered_twice_makes_one_snapshot(harness: Any) -> None:
     session = filled(harness.log(), 5)
     job = session.create_snapshot(kind="full", mode="async")

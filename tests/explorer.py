@@ -135,6 +135,10 @@ class _SteppedBlobs:
         self._inner = inner
         self._actor = actor
 
+    @property
+    def place(self) -> str:
+        return self._inner.place
+
     def put(self, name: str, data: bytes | BinaryIO) -> None:
         self._actor.step(Footprint(_BLOBS, (name,), writes=True), lambda: self._inner.put(name, data))
 

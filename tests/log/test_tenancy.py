@@ -102,9 +102,15 @@ def test_t1_lists_hold_the_caller_s_sessions_only(harness: Any) -> None:
 
 
 def test_t1_distinct_owners_never_share_a_partition() -> None:
-    names = ["a", "A", "h_x", "x" * 65, "a#b", "auth0|1", "arn:aws:iam::1:role/x", "é", "e\u0301", "a b", "\ud800", "0"]
+    names = ["a", "A", "h_x", "x" * 65, "a#b", "auth0|1", "arn:aws:iam::1:role/x", "é", "e\u0301", "a b", "😀", "0"]
     partitions = {SessionKeys(Owner.of(tenant, user), "s").partition for tenant in names for user in names}
     assert len(partitions) == len(names) ** 2
+
+
+@pytest.mark.parametrize(("tenant", "user"), [("\ud800", "ada"), ("acme", "ada\udc00")])
+def test_t1_half_a_character_in_the_name_of_an_owner_is_refused(tenant: str, user: str) -> None:
+    with pytest.raises(InvalidInputError):
+        Turnlog.open("memory://", tenant=tenant, user=user)
 
 
 @pytest.mark.parametrize("bad", ["", "a" * 257, "a b", "a//b", "../x", "a#b", "h_abc", "é", "a\n", "S#x", "*"])

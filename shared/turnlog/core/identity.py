@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.json_values import is_unicode
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -34,7 +35,12 @@ class Owner:
 
     @classmethod
     def of(cls, tenant: str, user: str) -> Owner:
-        """Return the owner for two non-empty names (role ARNs, e-mails, ``auth0|…``). Distinct names never share an id."""
+        """Return the owner for two non-empty names (role ARNs, e-mails, ``auth0|…``). Distinct names never share an id.
+
+        Raises `InvalidInputError` for a name with half a character (a lone surrogate), which no store can keep.
+        """
+        if not (is_unicode(tenant) and is_unicode(user)):
+            raise InvalidInputError("the name of a tenant or user has half a character (a lone surrogate)")
         return cls(tenant=tenant, user=user, tenant_id=safe_id(tenant), user_id=safe_id(user))
 
 

@@ -28,9 +28,9 @@ from tools.house import (
 
 CEILINGS = {
     "files": 306,
-    "lines": 69_037,
+    "lines": 68_846,
     "resources that it makes": 167,
-    "statements of its roles": 167,
+    "statements of its roles": 160,
     "different statements": 66,
 }
 """Figures that are not at their limit yet, or below it: none may rise. Lower one when a change makes it smaller."""

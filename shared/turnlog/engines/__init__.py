@@ -263,7 +263,7 @@ class FunctionModel:
         except Exception as error:
             raise UnavailableError(f"the summariser has raised {type(error).__name__}") from error
         if not isinstance(text, str):
-            raise SummariserConfigError(f"the summariser must return a text, not a {type(text).__name__}")
+            raise SummariserConfigError(f"the summariser must return a text, not {type(text).__name__}")
         return ModelAnswer(text)
 
 

@@ -78,7 +78,7 @@ def checked_key(key: object) -> str:
     """Return the key. Raises `InvalidInputError` for a key that is no text, empty or too long."""
     if isinstance(key, str) and 0 < len(key) <= MAX_KEY_CHARS:
         return key
-    size = f"of {len(key)}" if isinstance(key, str) else f"a {type(key).__name__}"
+    size = f"of {len(key)}" if isinstance(key, str) else f"of type {type(key).__name__}"
     message = f"an idempotency key is a text of 1 to {MAX_KEY_CHARS} characters, not {size}"
     raise InvalidInputError.at("/headers/Idempotency-Key", message, "invalid_key")
 

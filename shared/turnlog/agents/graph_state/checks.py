@@ -160,7 +160,7 @@ def _extract(value: Any, place: Place, handlers: Handlers, problems: list[Proble
         return [None if item is _REMOVED else item for item in items]
     handlers[place] = value
     if not callable(value):
-        message = f"a {type(value).__name__} is not JSON that we keep: it is put back, but a restart loses it"
+        message = f"{type(value).__name__} is not JSON that we keep: it is put back, but a restart loses it"
         problems.append(Problem("not_stored", json_pointer(place), message))
     return _REMOVED
 

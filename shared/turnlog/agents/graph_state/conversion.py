@@ -418,4 +418,4 @@ def _values(state: Any) -> dict[str, Any]:
         return dict(state.to_dict() if hasattr(state, "to_dict") and not isinstance(state, Mapping) else state)
     except (TypeError, ValueError) as error:
         kinds = "a dict, a dataclass, a pydantic model, or an object with to_dict()"
-        raise InvalidInputError(f"a {type(state).__name__} is no state: pass {kinds}", code="not_a_state") from error
+        raise InvalidInputError(f"{type(state).__name__} is no state: pass {kinds}", code="not_a_state") from error

@@ -40,6 +40,7 @@ RELATED = {
     "engines/sqs": "engines/test_engines_aws log/test_faults_of_aws",
     "engines/piece_counter": "engines/test_piece_counter",
     "engines/token_counters": "engines/test_token_counters engines/test_piece_counter providers/test_counting log/test_cost",
+    "log/fork_lock": "log/test_fork_lock",
     "log/caches": (
         "log/test_settings_caches sessions/test_state sessions/test_update sessions/test_listing log/test_faults_of_items "
         "summaries/test_summary_life log/test_storage"

@@ -27,8 +27,8 @@ from tools.house import (
 )
 
 CEILINGS = {
-    "files": 306,
-    "lines": 68_846,
+    "files": 307,
+    "lines": 68_903,
     "resources that it makes": 167,
     "statements of its roles": 160,
     "different statements": 66,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.log.fork_lock import ForkLock
 from turnlog.ports import BlobStore
 
 _TRIES = 10
@@ -125,7 +125,7 @@ class MemoryBlobStore(BlobStore):
 
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkLock()
 
     def put(self, name: str, data: bytes | BinaryIO) -> None:
         content = bytes(data) if isinstance(data, bytes) else data.read()

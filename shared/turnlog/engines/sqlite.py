@@ -26,6 +26,7 @@ from typing import Any, Generic, TypeVar
 from turnlog.core.errors import UnavailableError
 from turnlog.core.json_values import encode_ascii_json
 from turnlog.engines.files import make_folder
+from turnlog.log.fork_lock import ForkLock
 
 _T = TypeVar("_T")
 _log = logging.getLogger("turnlog")
@@ -336,6 +337,10 @@ def _foreign(path: Path, reason: str) -> UnavailableError:
     return UnavailableError(f"SQLite: {str(path)!r} {reason}; name another file", code="foreign_file")
 
 
+_CLOSING = ForkLock()
+"""Held while a connection is closed, perhaps by a thread that ends: a child forked meanwhile would find SQLite locked."""
+
+
 class _Own:
     """A thread's connection, or the only one of a database in memory. It is closed when nobody has it any more.
 
@@ -352,7 +357,7 @@ class _Own:
     def opened(self, connection: sqlite3.Connection, file: tuple[int, int] | None = None) -> sqlite3.Connection:
         """Keep a new connection and the identity of its file, and return the connection."""
         self.connection, self.file = connection, file
-        self._finalizer = weakref.finalize(self, connection.close)
+        self._finalizer = weakref.finalize(self, _close, connection)
         self._finalizer.atexit = False
         return connection
 
@@ -362,6 +367,11 @@ class _Own:
             if self.connection is not None:
                 self._finalizer()
             self.connection = None
+
+
+def _close(connection: sqlite3.Connection) -> None:
+    with _CLOSING:
+        connection.close()
 
 
 def _interrupted() -> UnavailableError:

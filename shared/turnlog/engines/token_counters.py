@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from turnlog.core.json_values import sendable_text
 from turnlog.engines.piece_counter import PieceCounter
+from turnlog.log.fork_lock import ForkLock
 
 if TYPE_CHECKING:
     import tiktoken
@@ -34,7 +34,7 @@ _SAFE_CUT = (
 capital: one alone may be the begin of a contraction (``'lL``)."""
 
 
-_lock = threading.Lock()
+_lock = ForkLock()
 _encodings: list[tiktoken.Encoding] = []
 
 

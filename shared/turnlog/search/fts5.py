@@ -18,9 +18,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import cache, lru_cache, reduce
 from itertools import accumulate
 from operator import add, itemgetter, or_
-from threading import Lock
 from typing import NamedTuple
 
+from turnlog.log.fork_lock import ForkLock
 from turnlog.ports import NEIGHBOUR_REACH, Ranking, TermDocuments
 
 MAX_QUESTION_WORDS = 64
@@ -348,9 +348,9 @@ def _tokens(tokenizer: str, forms: Mapping[str, str]) -> dict[str, tuple[str, ..
 
 
 @cache
-def tokenizer_table(tokenizer: str) -> tuple[sqlite3.Connection, Lock]:
+def tokenizer_table(tokenizer: str) -> tuple[sqlite3.Connection, ForkLock]:
     """Return an empty table in memory with its lock: to make one takes longer than to use it for a question."""
     database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     database.execute(f"CREATE VIRTUAL TABLE t USING fts5(own, tokenize='{tokenizer} remove_diacritics 2')")
     database.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
-    return database, Lock()
+    return database, ForkLock()

@@ -1,0 +1,82 @@
+"""A forked child never waits for a lock that a thread of its parent held."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.effort import is_full
+from turnlog.engines.sqlite import SqliteDatabase
+from turnlog.log.fork_lock import ForkLock
+from turnlog.search.fts5 import Fts5SearchEngine
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def ends(child: Callable[[], object]) -> bool:
+    """Return whether a forked process that calls the function ends well; a child that hangs is killed."""
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(20)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    return process.exitcode == 0
+
+
+def test_a_fork_waits_for_the_thread_that_holds_a_lock() -> None:
+    lock, is_held = ForkLock(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            is_held.set()
+            time.sleep(0.2)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert is_held.wait(20)
+    assert ends(lock.__enter__)
+    holder.join()
+    with lock:
+        assert ends(lock.__enter__), "of the thread that forks"
+
+
+def test_a_child_searches_that_is_forked_while_a_thread_searches() -> None:
+    engine, stop = Fts5SearchEngine(), threading.Event()
+
+    def search() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            engine.terms([f"word{number} running dogs " * 20])
+
+    searcher = threading.Thread(target=search)
+    searcher.start()
+    try:
+        assert all(ends(lambda: engine.terms(["cats sleep"])) for _ in range(10))
+    finally:
+        stop.set()
+        searcher.join()
+
+
+def test_a_child_opens_the_file_that_is_forked_while_a_thread_ends(tmp_path: Path) -> None:
+    """The thread's connection was closed meanwhile, and the child found SQLite's memory locked."""
+    database = SqliteDatabase(tmp_path / "turnlog.db")
+
+    def write(begun: threading.Event) -> None:
+        with database.writing():
+            begun.set()
+
+    for _ in range(1_000 if is_full() else 100):
+        begun = threading.Event()
+        writer = threading.Thread(target=write, args=(begun,))
+        writer.start()
+        assert begun.wait(20)
+        assert ends(lambda: database.read(lambda connection: connection.execute("SELECT 1").fetchone()))
+        writer.join()
+    database.close()

@@ -503,7 +503,7 @@ def test_the_words_of_a_question_are_stemmed_at_once() -> None:
     corpus = SessionCorpus(
         [index_of(engine, ["red boats", "a ferry to the harbour", "deliveries of parcels"])], [(1, 3)]
     )
-    database, _ = tokenizer_table("porter unicode61")
+    database = tokenizer_table("porter unicode61")
     statements = list[str]()
     database.set_trace_callback(statements.append)
     assert engine.rank(corpus.documents, "Which ferries deliver red parcels to a harbour by boat?").rows

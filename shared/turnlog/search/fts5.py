@@ -36,6 +36,8 @@ K1, B = 1.5, 0.45
 """Parameters of BM25: saturation of term frequency, and length normalisation."""
 BLOCKS, BLOCK = 64, 8
 """How many blocks of how many rows are ranked where only the best are wanted. All rows of a long session take far longer."""
+_TOKENIZING = ForkLock()
+"""Held while SQLite makes or uses a table of `tokenizer_table`."""
 _SIGNS = bytes([0, *[1] * 255])
 _EMOJI = "\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff"
 _CJK = _EMOJI + "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
@@ -335,8 +337,8 @@ def _tokens(tokenizer: str, forms: Mapping[str, str]) -> dict[str, tuple[str, ..
     words, tokens = list(forms), {word: tuple[str, ...]() for word in forms}
     if not words:
         return tokens
-    database, lock = tokenizer_table(tokenizer)
-    with lock:
+    with _TOKENIZING:
+        database = tokenizer_table(tokenizer)
         database.execute("BEGIN")
         try:
             database.executemany("INSERT INTO t(rowid, own) VALUES (?, ?)", enumerate(forms.values()))
@@ -348,9 +350,9 @@ def _tokens(tokenizer: str, forms: Mapping[str, str]) -> dict[str, tuple[str, ..
 
 
 @cache
-def tokenizer_table(tokenizer: str) -> tuple[sqlite3.Connection, ForkLock]:
-    """Return an empty table in memory with its lock: to make one takes longer than to use it for a question."""
+def tokenizer_table(tokenizer: str) -> sqlite3.Connection:
+    """Return an empty table in memory: to make one takes longer than to use it for a question."""
     database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     database.execute(f"CREATE VIRTUAL TABLE t USING fts5(own, tokenize='{tokenizer} remove_diacritics 2')")
     database.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
-    return database, ForkLock()
+    return database

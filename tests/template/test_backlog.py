@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from tests.support.templates import WORKERS, template
 from turnlog.http.lambda_workers import make_worker
+from turnlog.jobs.worker import JobOutcome
 from turnlog.ports import QUEUES, Delivery
 from turnlog.server.lambda_calls import sqs_event
 
@@ -56,10 +56,10 @@ class Backlog:
         self.dead = self.received = 0
         self._handler = make_worker(QUEUES[WORKERS[worker]], self)  # type: ignore[arg-type]
 
-    def run_job(self, body: str, kinds: object) -> Any:
+    def run_job(self, body: str, kinds: object) -> JobOutcome:
         self._now += self._seconds
         self.done.add(body)
-        return SimpleNamespace(job_id=body, kind="", status="done", code="")
+        return JobOutcome(body, "compress", "done")
 
     def signal(self, *_: object) -> None:
         """No signal is looked at."""

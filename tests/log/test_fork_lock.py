@@ -72,7 +72,7 @@ def test_a_child_opens_the_file_that_is_forked_while_a_thread_ends(tmp_path: Pat
         with database.writing():
             begun.set()
 
-    for _ in range(1_000 if is_full() else 100):
+    for _ in range(300 if is_full() else 10):
         begun = threading.Event()
         writer = threading.Thread(target=write, args=(begun,))
         writer.start()

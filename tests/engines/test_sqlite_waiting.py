@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
+from tests.support.forks import ends_well, forked
 from turnlog.core.errors import CorruptError, UnavailableError
 from turnlog.engines import sqlite
 from turnlog.engines.sqlite import BUSY_TIMEOUT_SECONDS, SqliteDatabase
@@ -201,13 +201,6 @@ def test_a_thread_that_ends_closes_its_connection(tmp_path: Path) -> None:
     database.close()
 
 
-def forked(child: Callable[[], object]) -> BaseProcess:
-    """Start a forked process that ends with 0 when ``child`` returns, and with 1 when it raises."""
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    return process
-
-
 def put_job(database: SqliteDatabase, name: str) -> None:
     insert = "INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES (?, 'g', 'b', 0, 0)"
     database.write(lambda connection: connection.execute(insert, (name,)))
@@ -235,8 +228,7 @@ def test_after_a_fork_parent_and_child_open_connections_of_their_own(tmp_path: P
 
     process = forked(child)
     put_job(database, "parent")
-    process.join()
-    assert process.exitcode == 0 and jobs(database) == ["child", "parent"]
+    assert ends_well(process) and jobs(database) == ["child", "parent"]
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         mine.execute("SELECT 1")
     database.close()
@@ -258,8 +250,7 @@ def test_what_a_forked_child_writes_stays_when_its_parent_closes_meanwhile(tmp_p
     assert is_open.wait(30)
     database.close()
     is_closed.set()
-    process.join()
-    assert process.exitcode == 0
+    assert ends_well(process)
     with closing(SqliteDatabase(tmp_path / "turnlog.db")) as reopened:
         assert jobs(reopened) == ["before", "first", "second"]
 
@@ -280,9 +271,8 @@ def test_a_fork_waits_for_a_transaction_of_another_thread_whose_lock_the_child_w
     assert begun.wait(30)
     threading.Timer(0.2, may_end.set).start()
     process = forked(lambda: put_job(database, "child"))
-    process.join()
     holder.join()
-    assert process.exitcode == 0 and jobs(database) == ["child"]
+    assert ends_well(process) and jobs(database) == ["child"]
     database.close()
 
 
@@ -295,9 +285,8 @@ def test_a_forked_child_does_not_run_the_writes_that_wait_in_its_parent(tmp_path
         assert time.monotonic() < ends
         time.sleep(0.001)
     process = forked(lambda: put_job(database, "child"))
-    process.join()
     writer.join()
-    assert process.exitcode == 0 and jobs(database) == ["child", "parent"]
+    assert ends_well(process) and jobs(database) == ["child", "parent"]
     database.close()
 
 

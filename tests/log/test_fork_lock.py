@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.effort import is_full
+from tests.support.forks import ends_well, forked
 from turnlog.engines.sqlite import SqliteDatabase
-from turnlog.log.fork_lock import ForkLock
+from turnlog.log.fork_lock import fork_lock
 from turnlog.search.fts5 import Fts5SearchEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
-def ends(child: Callable[[], object]) -> bool:
-    """Return whether a forked process that calls the function ends well; a child that hangs is killed."""
-    process = multiprocessing.get_context("fork").Process(target=child)
-    process.start()
-    process.join(20)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
-    return process.exitcode == 0
-
-
 def test_a_fork_waits_for_the_thread_that_holds_a_lock() -> None:
-    lock, is_held = ForkLock(), threading.Event()
+    lock, is_held = fork_lock(), threading.Event()
 
     def hold() -> None:
         with lock:
@@ -40,10 +28,10 @@ def test_a_fork_waits_for_the_thread_that_holds_a_lock() -> None:
     holder = threading.Thread(target=hold)
     holder.start()
     assert is_held.wait(20)
-    assert ends(lock.__enter__)
+    assert ends_well(forked(lock.__enter__))
     holder.join()
     with lock:
-        assert ends(lock.__enter__), "of the thread that forks"
+        assert ends_well(forked(lock.__enter__)), "of the thread that forks"
 
 
 def test_a_child_searches_that_is_forked_while_a_thread_searches() -> None:
@@ -58,7 +46,7 @@ def test_a_child_searches_that_is_forked_while_a_thread_searches() -> None:
     searcher = threading.Thread(target=search)
     searcher.start()
     try:
-        assert all(ends(lambda: engine.terms(["cats sleep"])) for _ in range(10))
+        assert all(ends_well(forked(lambda: engine.terms(["cats sleep"]))) for _ in range(10))
     finally:
         stop.set()
         searcher.join()
@@ -77,6 +65,6 @@ def test_a_child_opens_the_file_that_is_forked_while_a_thread_ends(tmp_path: Pat
         writer = threading.Thread(target=write, args=(begun,))
         writer.start()
         assert begun.wait(20)
-        assert ends(lambda: database.read(lambda connection: connection.execute("SELECT 1").fetchone()))
+        assert ends_well(forked(lambda: database.read(lambda connection: connection.execute("SELECT 1").fetchone())))
         writer.join()
     database.close()

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from turnlog.core.errors import InvalidInputError, UnavailableError
-from turnlog.log.fork_lock import ForkLock
+from turnlog.log.fork_lock import fork_lock
 from turnlog.ports import BlobStore
 
 _TRIES = 10
@@ -125,7 +125,7 @@ class MemoryBlobStore(BlobStore):
 
     def __init__(self) -> None:
         self._blobs: dict[str, bytes] = {}
-        self._lock = ForkLock()
+        self._lock = fork_lock()
 
     def put(self, name: str, data: bytes | BinaryIO) -> None:
         content = bytes(data) if isinstance(data, bytes) else data.read()

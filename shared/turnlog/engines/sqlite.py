@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 from turnlog.core.errors import UnavailableError
 from turnlog.core.json_values import encode_ascii_json
 from turnlog.engines.files import make_folder
-from turnlog.log.fork_lock import ForkLock
+from turnlog.log.fork_lock import fork_lock
 
 _T = TypeVar("_T")
 _log = logging.getLogger("turnlog")
@@ -337,7 +337,7 @@ def _foreign(path: Path, reason: str) -> UnavailableError:
     return UnavailableError(f"SQLite: {str(path)!r} {reason}; name another file", code="foreign_file")
 
 
-_CLOSING = ForkLock()
+_CLOSING = fork_lock()
 """Held while a connection is closed, perhaps by a thread that ends: a child forked meanwhile would find SQLite locked."""
 
 

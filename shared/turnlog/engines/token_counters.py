@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from turnlog.core.json_values import sendable_text
 from turnlog.engines.piece_counter import PieceCounter
-from turnlog.log.fork_lock import ForkLock
+from turnlog.log.fork_lock import fork_lock
 
 if TYPE_CHECKING:
     import tiktoken
@@ -34,7 +34,7 @@ _SAFE_CUT = (
 capital: one alone may be the begin of a contraction (``'lL``)."""
 
 
-_lock = ForkLock()
+_lock = fork_lock()
 _encodings: list[tiktoken.Encoding] = []
 
 

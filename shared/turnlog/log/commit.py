@@ -17,7 +17,7 @@ from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.events import Event, MessageEvent, Payload
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import Stretch
-from turnlog.log.fork_lock import ForkLock
+from turnlog.log.fork_lock import fork_lock
 from turnlog.log.headers import GENESIS, Header, attribute, chain_hash, hashed_header, item_name, log_key, read_header
 from turnlog.log.keys import commit_sort_key
 from turnlog.log.packing import count_content, decoding, line_digest, unpack
@@ -49,7 +49,7 @@ class VerifiedItems:
         self._blobs: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._blob_bytes = 0
         self._bytes = 0
-        self._lock = ForkLock()
+        self._lock = fork_lock()
 
     @property
     def size_bytes(self) -> int:

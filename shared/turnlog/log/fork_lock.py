@@ -6,40 +6,31 @@ import os
 from threading import RLock
 from weakref import WeakSet
 
-_registry, _locks = RLock(), WeakSet["ForkLock"]()
-_held = list["ForkLock"]()
+_locks, _registry = WeakSet[RLock](), RLock()
+_held = list[RLock]()
 
 
-class ForkLock:
-    """A lock that no other thread holds while the process forks: a child has no thread that would release it.
+def fork_lock() -> RLock:
+    """Return a lock for which a fork waits: its child has no thread that would release it.
 
-    Code that holds it takes no other lock, as a fork takes all of them.
+    Code that holds the lock takes no other one, as a fork takes all of them.
     """
-
-    __slots__ = ("__weakref__", "_lock")
-
-    def __init__(self) -> None:
-        self._lock = RLock()
-        with _registry:
-            _locks.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
+    lock = RLock()
+    with _registry:
+        _locks.add(lock)
+    return lock
 
 
 def _begin_fork() -> None:
     _registry.acquire()
     for lock in list(_locks):
-        lock.__enter__()
+        lock.acquire()
         _held.append(lock)
 
 
 def _end_fork() -> None:
     while _held:
-        _held.pop().__exit__()
+        _held.pop().release()
     _registry.release()
 
 

@@ -20,7 +20,7 @@ from itertools import accumulate
 from operator import add, itemgetter, or_
 from typing import NamedTuple
 
-from turnlog.log.fork_lock import ForkLock
+from turnlog.log.fork_lock import fork_lock
 from turnlog.ports import NEIGHBOUR_REACH, Ranking, TermDocuments
 
 MAX_QUESTION_WORDS = 64
@@ -36,7 +36,7 @@ K1, B = 1.5, 0.45
 """Parameters of BM25: saturation of term frequency, and length normalisation."""
 BLOCKS, BLOCK = 64, 8
 """How many blocks of how many rows are ranked where only the best are wanted. All rows of a long session take far longer."""
-_TOKENIZING = ForkLock()
+_TOKENIZING = fork_lock()
 """Held while SQLite makes or uses a table of `tokenizer_table`."""
 _SIGNS = bytes([0, *[1] * 255])
 _EMOJI = "\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff"

@@ -211,7 +211,7 @@ class Index:
 
     @property
     def size_bytes(self) -> int:
-        """The estimated memory of the index."""
+        """The estimated memory of the index, without the counts of terms that were asked for: at most 256 bytes a message."""
         added = 2 * len(self._words.text) + len(self._days.text)
         return self._stored.size_bytes + added + _ENTRY_BYTES * len(self.entries)
 
@@ -247,10 +247,6 @@ class Index:
         is_prefix = term.endswith("*")  # no term of an engine ends so
         rows = self._stored.with_prefix(term[:-1]) if is_prefix else self._stored.rows_of(term)
         return _counted(array(COUNT), rows, self._first_added)
-
-    def _stored_rows(self, term: str) -> Sequence[int]:
-        is_prefix = term.endswith("*")  # no term of an engine ends so
-        return self._stored.with_prefix(term[:-1]) if is_prefix else self._stored.rows_of(term)
 
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""

@@ -19,7 +19,7 @@ from turnlog.core.loops import Flow, accept
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.commit import Commit, checked_chain, clipped, header_in
 from turnlog.log.commit_items import first_position, is_tombstone
-from turnlog.log.fork_lock import ForkLock
+from turnlog.log.fork_lock import fork_lock
 from turnlog.log.headers import Header
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, WINDOW_TO, SessionKeys, commit_sort_key
 from turnlog.log.reading import Located, above_head_error, calls_in, header_at, located, newest_within
@@ -141,7 +141,7 @@ class WarmSessions(Generic[_Warm]):
         self._max_bytes = max_bytes
         self._sessions: OrderedDict[SessionKeys, tuple[_Warm, int]] = OrderedDict()
         self._bytes = 0
-        self._lock = ForkLock()
+        self._lock = fork_lock()
 
     def take(self, keys: SessionKeys) -> _Warm | None:
         """Remove a session from the cache and return it, if it is there. Its reader puts it back."""

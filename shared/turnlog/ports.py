@@ -378,7 +378,7 @@ NEIGHBOUR_REACH = 3
 class Ranking(NamedTuple):
     """Rows that match a question, best first, each with its score.
 
-    ``highest`` is the score that a text with each term of the question, ever so often, would come near to.
+    ``highest`` is the limit that the score of a text approaches, the more often it repeats all terms of the question.
     """
 
     rows: list[tuple[int, float]]

@@ -89,7 +89,7 @@ class ThreadLogs:
 
         With ``is_update`` any message may have been edited; else the last `_NEWEST` ones, or any in a process that does not know
         the thread. No messages take all out of view. What a checkpoint adds after a newer one is appended, and out of view. Without
-        ``is_last_new`` the checkpoint before has the last message, too: it may be redacted.
+        ``is_last_new`` the checkpoint before has the last message too; the log may have redacted it.
         """
         with self._locks[hash(thread_id) % _LOCKS]:
             kept = self._kept.get(thread_id)

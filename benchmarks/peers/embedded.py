@@ -143,7 +143,7 @@ def _of_turnlog(folder: Path, size: int) -> Iterator[tuple[str, str, str, float,
         more = lambda: session.append(order_message(0), order_message(1))  # noqa: E731
         spent = _median(lambda: session.context(budget=_BUDGET), more)
         yield "window of 8,000 tokens", "ms", TURNLOG, spent, "at most 15"
-        yield "first search, nothing sealed", "ms", TURNLOG, _spent(lambda: session.search(QUESTION)), ""
+        yield "first search, nothing sealed", "ms", TURNLOG, _spent(lambda: session.search(QUESTION)), "at most 300"
         while app.seal_session.run(Owner.of("local", "me"), "s", {})["segments"]:
             pass
         app.corpus._warm = WarmSessions(INDEX_BYTES)

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from anthropic.types import Message, TextBlock, ThinkingBlock, ToolUseBlock, Usage
+from anthropic.types.beta import BetaMessage
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
@@ -66,6 +67,25 @@ RESPONSE = {
         "total_tokens": 99,
     },
 }
+FALLBACK = {
+    "role": "assistant",
+    "content": [
+        {"type": "text", "text": "On its"},
+        {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}, "trigger": {"type": "refusal"}},
+        {"type": "text", "text": " way."},
+    ],
+}
+BETA = BetaMessage.model_validate(
+    {
+        **FALLBACK,
+        "id": "msg_2",
+        "type": "message",
+        "model": "b",
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 80, "output_tokens": 9},
+    }
+)
+BACKGROUND = {"type": "function_call", "call_id": "call_2", "name": "find", "arguments": "{}", "async": True}
 CONVERSE = {
     "ResponseMetadata": {"HTTPStatusCode": 200},
     "output": {"message": {"role": "assistant", "content": [{"text": "On its way."}]}},
@@ -93,6 +113,12 @@ GIVEN: dict[str, tuple[list[Any], list[Any]]] = {
     "Anthropic blocks in a message": (
         [{"role": "assistant", "content": ANTHROPIC.content}],
         [{"role": "assistant", "content": BLOCK_BODIES}],
+    ),
+    "an Anthropic answer of two models": ([BETA], [FALLBACK]),
+    "Anthropic blocks of two models": ([{"role": "assistant", "content": BETA.content}], [FALLBACK]),
+    "a Responses call in the background": (
+        [Response.model_validate({**RESPONSE, "output": [BACKGROUND]}).output[0]],
+        [BACKGROUND],
     ),
     "a Bedrock answer": ([CONVERSE], [CONVERSE["output"]["message"]]),  # type: ignore[index]
     "LangChain messages": (

@@ -62,7 +62,7 @@ def as_mapping(event: object) -> Event:
         return event
     dump = getattr(event, "model_dump", None)
     if callable(dump):
-        fields: Event = dump(mode="json", exclude_unset=True)
+        fields: Event = dump(mode="json", exclude_unset=True, by_alias=True)
         return fields
     raise TypeError(f"an event must be a mapping or an object of the provider's library, not {type(event).__name__}")
 

@@ -184,7 +184,9 @@ def retried(attempt: Callable[[], T], lost: type[TurnlogError] = HeadMismatchErr
 class ProviderObject(Protocol):
     """An object of a provider's library, or a message of LangChain: a model of pydantic."""
 
-    def model_dump(self, *, mode: str = "python", exclude_unset: bool = False) -> dict[str, Any]: ...
+    def model_dump(
+        self, *, mode: str = "python", exclude_unset: bool = False, by_alias: bool | None = None
+    ) -> dict[str, Any]: ...
 
 
 GivenMessage: TypeAlias = Mapping[str, Any] | ProviderObject

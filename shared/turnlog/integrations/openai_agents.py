@@ -16,6 +16,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from turnlog.agents.streams import as_mapping
 from turnlog.client import parts_of, retried
 from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.model import Session, Turnlog
@@ -65,7 +66,7 @@ class TurnlogSession:
 
     async def add_items(self, items: Sequence[Mapping[str, Any]]) -> None:
         """Add all items, or none of them when an error is raised."""
-        plain_items = [dict(_plain(item)) for item in items]
+        plain_items = [dict(as_mapping(item)) for item in items]
         if plain_items:
             await run_to_end(lambda: self._add(plain_items))
 
@@ -188,10 +189,3 @@ def _message_of(item: Item) -> tuple[Item, dict[str, Item]]:
 def item_of(stored: StoredMessage) -> Item:
     kept = (stored.metadata or {}).get(_ITEM)
     return dict(kept) if isinstance(kept, Mapping) else dict(stored.body)
-
-
-def _plain(item: Any) -> Mapping[str, Any]:
-    if isinstance(item, Mapping):
-        return item
-    fields: Mapping[str, Any] = item.model_dump(mode="json", exclude_unset=True)
-    return fields

@@ -232,6 +232,10 @@ def delta(index: int, content: dict[str, Any]) -> dict[str, Any]:
     return {"contentBlockDelta": {"contentBlockIndex": index, "delta": content}}
 
 
+def started(index: int, block: dict[str, Any]) -> dict[str, Any]:
+    return {"contentBlockStart": {"contentBlockIndex": index, "start": block}}
+
+
 def of_item(kind: str, index: int, **fields: Any) -> dict[str, Any]:
     return {"type": f"response.{kind}", "output_index": index, **fields}
 
@@ -262,13 +266,71 @@ CUT_OFF: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
             }
         ],
     ),
+    "anthropic: a compaction": (
+        [
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "compaction", "content": None}},
+            delta(0, {"type": "compaction_delta", "content": "So far.", "encrypted_content": "c2ln"}),
+            delta(1, {"type": "text_delta", "text": "Yes"}),
+        ],
+        [
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "compaction", "content": "So far.", "encrypted_content": "c2ln"},
+                    {"type": "text", "text": "Yes"},
+                ],
+            }
+        ],
+    ),
+    "bedrock_converse: a tool that Bedrock runs, images": (
+        [
+            started(0, {"toolUse": {"toolUseId": "t", "name": "nova_grounding", "type": "server_tool_use"}}),
+            delta(0, {"toolUse": {"input": '{"q": 1}'}}),
+            started(1, {"toolResult": {"toolUseId": "t", "type": "nova_grounding_result", "status": "success"}}),
+            delta(1, {"toolResult": [{"text": "Fo"}]}),
+            delta(1, {"toolResult": [{"text": "und"}, {"json": {"n": 1}}, {"text": "."}]}),
+            started(2, {"image": {"format": "png"}}),
+            delta(2, {"image": {"source": {"bytes": b"ab"}}}),
+            delta(2, {"image": {"source": {"bytes": "Y2Q="}}}),
+            started(3, {"image": {"format": "png"}}),
+            delta(3, {"image": {"source": {"s3Location": {"uri": "s3://bucket/a"}}}}),
+            started(4, {"image": {"format": "png"}}),
+            delta(4, {"image": {"error": {"message": "blocked"}}}),
+        ],
+        [
+            {
+                "role": "assistant",
+                "content": [
+                    {
+                        "toolUse": {
+                            "toolUseId": "t",
+                            "name": "nova_grounding",
+                            "type": "server_tool_use",
+                            "input": {"q": 1},
+                        }
+                    },
+                    {
+                        "toolResult": {
+                            "toolUseId": "t",
+                            "type": "nova_grounding_result",
+                            "status": "success",
+                            "content": [{"text": "Found"}, {"json": {"n": 1}}, {"text": "."}],
+                        }
+                    },
+                    {"image": {"format": "png", "source": {"bytes": "YWJjZA=="}}},
+                    {"image": {"format": "png", "source": {"s3Location": {"uri": "s3://bucket/a"}}}},
+                    {"image": {"format": "png", "error": {"message": "blocked"}}},
+                ],
+            }
+        ],
+    ),
     "bedrock_converse: citations around text, redacted reasoning in bytes": (
         [
             delta(0, {"text": "Y"}),
             *(delta(0, {"citation": place}) for place in CITED),
             delta(0, {"text": "es"}),
-            delta(1, {"reasoningContent": {"redactedContent": b"abc"}}),
-            delta(1, {"reasoningContent": {"redactedContent": "ZGVm"}}),
+            delta(1, {"reasoningContent": {"redactedContent": b"ab"}}),
+            delta(1, {"reasoningContent": {"redactedContent": "Y2RlZg=="}}),
             delta(2, {"citation": CITED[0]}),
             delta(3, {"toolUse": {"input": "{}"}}),
         ],
@@ -324,6 +386,20 @@ CUT_OFF: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
                         "extra": {"sig": "xy", "n": 2, "more": [1]},
                     }
                 ],
+            }
+        ],
+    ),
+    "openai_chat: audio": (
+        [
+            {"choices": [{"delta": {"role": "assistant", "audio": {"id": "audio_1", "transcript": "Hel"}}}]},
+            {"choices": [{"delta": {"audio": {"transcript": "lo"}}}]},
+            {"choices": [{"delta": {"audio": {"id": "audio_1", "data": "UklG", "expires_at": 1}}}]},
+        ],
+        [
+            {
+                "role": "assistant",
+                "content": "",
+                "audio": {"id": "audio_1", "transcript": "Hello", "data": "UklG", "expires_at": 1},
             }
         ],
     ),
@@ -404,6 +480,14 @@ def test_a_stream_that_is_cut_off_has_all_that_was_sent(name: str) -> None:
     for event in many:
         said.add(event)
     assert said.messages == messages and said.finish_reason is None and not said.is_broken
+
+
+def test_the_expiry_of_audio_ends_an_answer() -> None:
+    said = accumulator("openai_chat")
+    said.add({"choices": [{"delta": {"audio": {"id": "audio_1", "data": "UklG", "expires_at": 1}}}]})
+    assert said.finish_reason is None
+    said.add({"choices": [{"delta": {"audio": {"expires_at": 2}}}]})
+    assert said.finish_reason == "stop"
 
 
 def test_a_response_that_ends_without_its_items_keeps_those_that_came() -> None:

@@ -88,6 +88,8 @@ class AnthropicAccumulator(Accumulator):
             self._inputs[index] = self._inputs.get(index, "") + text_or_empty(delta.get("partial_json"))
         elif kind == "signature_delta":
             block["signature"] = text_or_empty(delta.get("signature"))
+        elif kind == "compaction_delta":
+            block |= {name: copy.deepcopy(value) for name, value in delta.items() if name != "type"}
         elif kind == "citations_delta":
             block["citations"] = [*list_or_empty(block.get("citations")), copy.deepcopy(delta.get("citation"))]
 
@@ -163,13 +165,15 @@ class ConverseAccumulator(Accumulator):
             self._add_reasoning(block, mapping_or_empty(delta["reasoningContent"]))
         elif "citation" in delta:
             self._add_citation(block, delta["citation"])
+        elif "toolResult" in delta:
+            self._add_result(_object(block, "toolResult"), list_or_empty(delta["toolResult"]))
+        elif "image" in delta:
+            self._add_image(_object(block, "image"), mapping_or_empty(delta["image"]))
 
     def _add_reasoning(self, block: JsonObject, delta: Event) -> None:
         reasoning = _object(block, "reasoningContent")
-        redacted = delta.get("redactedContent")
-        if redacted is not None:
-            data = base64.b64encode(redacted).decode() if isinstance(redacted, bytes) else redacted
-            reasoning["redactedContent"] = text_or_empty(reasoning.get("redactedContent")) + text_or_empty(data)
+        if delta.get("redactedContent") is not None:
+            _add_bytes(reasoning, "redactedContent", delta["redactedContent"])
             return
         reasoning.setdefault("reasoningText", {"text": ""})
         text = _object(reasoning, "reasoningText")
@@ -182,6 +186,30 @@ class ConverseAccumulator(Accumulator):
             block["citationsContent"] = {"content": [{"text": text_or_empty(block.pop("text", ""))}], "citations": []}
         cited = _object(block, "citationsContent")
         cited["citations"] = [*list_or_empty(cited.get("citations")), cast("JsonValue", copy.deepcopy(citation))]
+
+    def _add_result(self, result: JsonObject, parts: list[Any]) -> None:
+        """Add parts to the result of a tool that Bedrock runs; a text continues the text before it."""
+        content = result["content"] = list_or_empty(result.get("content"))
+        for part in map(mapping_or_empty, parts):
+            newest = content[-1] if content else None
+            if "text" in part and isinstance(newest, dict) and "text" in newest:
+                newest["text"] = text_or_empty(newest["text"]) + text_or_empty(part["text"])
+            else:
+                content.append(cast("JsonValue", copy.deepcopy(dict(part))))
+
+    def _add_image(self, image: JsonObject, delta: Event) -> None:
+        source = mapping_or_empty(delta.get("source"))
+        image |= cast("JsonObject", copy.deepcopy({name: value for name, value in delta.items() if name != "source"}))
+        if source.get("bytes") is not None:
+            _add_bytes(_object(image, "source"), "bytes", source["bytes"])
+        elif source:
+            image["source"] = cast("JsonValue", copy.deepcopy(dict(source)))
+
+
+def _add_bytes(block: JsonObject, name: str, added: bytes | str) -> None:
+    """Add bytes to those in base64 under a name."""
+    data = added if isinstance(added, bytes) else base64.b64decode(added)
+    block[name] = base64.b64encode(base64.b64decode(text_or_empty(block.get(name))) + data).decode()
 
 
 def _object(block: JsonObject, name: str) -> JsonObject:
@@ -262,6 +290,9 @@ class ChatAccumulator(Accumulator):
         for name, value in delta.items():
             if name not in _OWN and value is not None:
                 self._others[name] = _merged(self._others.get(name), value)
+        if mapping_or_empty(delta.get("audio")).keys() == {"expires_at"}:
+            # The last that an answer of audio may say (https://github.com/openai/openai-node/pull/1991).
+            self.finish_reason = "stop"
 
     def _add_call(self, part: Event) -> None:
         """Add a part of a tool call to the call with its index or id, or to a new call."""
@@ -325,11 +356,12 @@ def _joined(before: str | list[JsonValue] | None, content: Any) -> str | list[Js
 
 
 def _merged(before: JsonValue, value: Any) -> JsonValue:
-    """Merge a value into the one before: texts are joined, objects merged, lists extended; any other value replaces it."""
+    """Merge a value into the one before: texts are joined, objects merged, lists extended; any other value, or id, replaces it."""
     if isinstance(before, str) and isinstance(value, str):
         return before + value
     if isinstance(before, dict) and isinstance(value, dict):
-        return {**before, **{name: _merged(before.get(name), item) for name, item in value.items()}}
+        merged = {name: item if name == "id" else _merged(before.get(name), item) for name, item in value.items()}
+        return {**before, **merged}
     if isinstance(before, list) and isinstance(value, list):
         return [*before, *copy.deepcopy(value)]
     newest: JsonValue = copy.deepcopy(value)

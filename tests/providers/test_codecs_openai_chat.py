@@ -107,13 +107,27 @@ def test_a_refusal_is_text_where_there_is_no_content_and_reasoning_is_thinking()
     assert message.content == (Thinking("hm"), Text("x"))
 
 
+def test_a_spoken_answer_has_its_words_and_only_its_id_is_sent() -> None:
+    audio = {"id": "audio_1", "data": "UklGRg==", "expires_at": 1, "transcript": "It arrives today."}
+    spoken = {"role": "assistant", "content": None, "audio": audio}
+    message = CODEC.parse(spoken)
+    assert message.text == "It arrives today."
+    assert message.content[1:] == (Media("audio", data="UklGRg==", file_id="audio_1"),)
+    assert sent(spoken) == [{"role": "assistant", "content": None, "audio": {"id": "audio_1"}}]
+    window = build_window([spoken], format="anthropic", input_format="openai_chat")
+    assert "It arrives today." in str(window.messages)
+
+
 @pytest.mark.parametrize(
     ("given", "parsed"),
     [
         (call("i", "f", '{"a": 1}'), ToolCall("i", "f", '{"a": 1}')),
         (call(None, None, None), ToolCall("", "", "")),
         (call(arguments={"a": "é"}), ToolCall("a", "f", '{"a":"é"}')),
-        ({"id": "i", "type": "custom", "custom": {"name": "sh", "input": "ls"}}, ToolCall("i", "sh", "ls")),
+        (
+            {"id": "i", "type": "custom", "custom": {"name": "sh", "input": "ls"}},
+            ToolCall("i", "sh", "ls", is_text=True),
+        ),
         ({"id": "i", "name": "f", "args": {"a": 1}}, ToolCall("i", "f", '{"a":1}')),
     ],
 )

@@ -81,7 +81,7 @@ def output(call_id: str, value: Any = "out") -> dict[str, Any]:
         ),
         (
             {"type": "custom_tool_call", "call_id": "a", "name": "f", "input": "x"},
-            Message("assistant", tool_calls=(ToolCall("a", "f", "x"),), given_role="custom_tool_call"),
+            Message("assistant", tool_calls=(ToolCall("a", "f", "x", is_text=True),), given_role="custom_tool_call"),
         ),
     ],
 )

@@ -370,6 +370,29 @@ def test_a7_a_strict_session_refuses_disorder_and_keeps_nothing_of_the_batch(log
     assert bodies(session) == before
 
 
+@pytest.mark.parametrize(
+    ("body", "format"),
+    [
+        (
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "sh", "input": "ls -l"}}],
+            },
+            "openai_chat",
+        ),
+        ({"type": "custom_tool_call", "call_id": "a", "name": "sh", "input": "ls -l"}, "openai_responses"),
+        ({"role": "assistant", "content": None, "audio": {"id": "audio_1", "transcript": "Hi."}}, "openai_chat"),
+    ],
+)
+def test_a_strict_session_takes_calls_of_custom_tools_and_spoken_answers(
+    log: Turnlog, body: dict[str, Any], format: str
+) -> None:
+    session = log.sessions.create("strict", strict=True)
+    session.append(user("a"))
+    assert session.append(body, format=format).warnings == []
+
+
 def test_a_clean_conversation_has_no_warning_and_passes_a_strict_session(log: Turnlog) -> None:
     session = log.sessions.create("clean", strict=True)
     answers = [

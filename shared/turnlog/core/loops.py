@@ -269,7 +269,7 @@ def _check_calls(message: Message) -> Iterator[_Finding]:
     for index, call in enumerate(message.tool_calls):
         if not call.id:
             yield "missing_id", f"/tool_calls/{index}"
-        if not _is_object(call.arguments):
+        if not (call.is_text or _is_object(call.arguments)):
             yield "bad_arguments", f"/tool_calls/{index}"
     for index, result in enumerate(message.tool_results):
         if not result.tool_call_id and not result.by_name:

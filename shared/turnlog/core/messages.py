@@ -57,13 +57,14 @@ class ToolCall:
 
     ``id`` may be empty and need not be unique in real transcripts; the log's own name of a call is its ref.
     ``arguments`` is JSON text as the model wrote it; it need not be valid. ``hosted``: the provider runs the tool, and tells
-    call and result within its own answer.
+    call and result within its own answer. ``is_text``: the tool takes a text, which need not be JSON.
     """
 
     id: str
     name: str
     arguments: str
     hosted: bool = False
+    is_text: bool = False
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -164,9 +164,10 @@ def call_of(item: JsonObject, shape: CallShape) -> ToolCall:
         item = {**item, "action": {key: value for key, value in action.items() if key != "sources"}}
     values: JsonObject = {key: item[key] for key in shape.arguments if item.get(key) is not None}
     only = next(iter(values.values())) if len(values) == 1 else None
-    is_whole = isinstance(only, dict) or shape.arguments in (("arguments",), ("input",))
+    is_text = shape.arguments == ("input",)
+    is_whole = is_text or isinstance(only, dict) or shape.arguments == ("arguments",)
     call_id, name = string_of(item.get(shape.call_id)), shape.name or string_of(item.get("name"))
-    return ToolCall(call_id, name, json_text(only if is_whole else values), hosted=shape.output == "")
+    return ToolCall(call_id, name, json_text(only if is_whole else values), shape.output == "", is_text)
 
 
 def result_of(item: JsonObject, shape: CallShape, *, is_error: bool | None = None) -> ToolResult:

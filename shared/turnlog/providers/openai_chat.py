@@ -79,6 +79,9 @@ class OpenAIChatCodec(Codec):
             content = (Thinking(reasoning), *content)
         if isinstance(body.get("refusal"), str) and not content:
             content = (Text(string_of(body["refusal"])),)
+        audio = body.get("audio")
+        if role == "assistant" and isinstance(audio, dict):
+            content = (*content, *_spoken(audio))
         return Message(role, content=content, tool_calls=_calls(body), name=name, given_role=role_name)
 
     def legal_id(self, call_id: str) -> bool:
@@ -222,6 +225,13 @@ def _part(part: JsonValue) -> Block:
     return Opaque(FORMAT, part)
 
 
+def _spoken(audio: JsonObject) -> tuple[Block, ...]:
+    """Return what an assistant said: the words, where the audio has them, and the sound."""
+    sound = Media("audio", data=string_of(audio.get("data")) or None, file_id=string_of(audio.get("id")) or None)
+    blocks = Text(string_of(audio.get("transcript"))), sound
+    return tuple(block for block in blocks if block not in (Text(""), Media("audio")))
+
+
 def _has_strings(value: JsonValue, *names: str) -> TypeGuard[JsonObject]:
     return isinstance(value, dict) and all(isinstance(value.get(name), str) for name in names)
 
@@ -243,7 +253,8 @@ def _call(call: JsonValue, index: int) -> ToolCall:
     inner = call.get("function", call.get("custom"))
     function = inner if isinstance(inner, dict) else call
     arguments = function.get("arguments", function.get("input", function.get("args")))
-    return ToolCall(string_of(call.get("id")), string_of(function.get("name")), json_text(arguments))
+    is_text = "function" not in call and "custom" in call
+    return ToolCall(string_of(call.get("id")), string_of(function.get("name")), json_text(arguments), is_text=is_text)
 
 
 # ---------------------------------------------------------------- rendering

@@ -482,7 +482,8 @@ _CHAT = {
         {
             **_CHAT_CONTENT,
             "tool_calls": optional(items(_CHAT_CALL)),
-            **_any_of("name refusal audio function_call annotations"),
+            "audio": optional(fields({"id": text})),
+            **_any_of("name refusal function_call annotations"),
             **_any_of("reasoning_content reasoning reasoning_details thinking_blocks prefix extra_content"),
         },
     ),

@@ -128,6 +128,14 @@ VALID: dict[str, list[Json]] = {
     "tool references": [USER, claude(call("a")), user(result("a", [{"type": "tool_reference", "tool_name": "x"}]))],
     "a server's tool": [USER, claude(server_call(), server_result(), text("x", citations=[{}])), USER],
     "a paused turn": [USER, claude(server_call())],
+    **{
+        f"thinking behind a {block['type']}": [USER, claude(block, THOUGHT, "x"), USER]
+        for block in (
+            {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}},
+            {"type": "mcp_tool_listing", "mcp_server_name": "docs", "tools": []},
+            {"type": "compaction", "content": "what was said"},
+        )
+    },
     "interleaved thinking": [USER, claude(THOUGHT, server_call(), server_result(), THOUGHT, "x"), USER],
     "a new block": [user({"type": "browser_state", "tabs": []}, {"type": "container_upload", "file_id": "file_1"})],
     "longest name": [USER, claude(call("a", "x" * 200)), user(result("a"))],

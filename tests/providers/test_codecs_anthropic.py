@@ -16,6 +16,7 @@ from turnlog.providers.shapes import NO_OUTPUT
 
 CODEC = AnthropicCodec()
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+FALLBACK = {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}, "trigger": {"type": "refusal"}}
 TEXT = {"type": "text", "text": "t"}
 CALL = {"type": "tool_use", "id": "a", "name": "f", "input": {"q": 1}, "cache_control": {"type": "ephemeral"}}
 RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "out", "cache_control": None}
@@ -160,6 +161,22 @@ def test_a_turn_comes_back_equal() -> None:
     ]
     turns = [given(bodies[0]), given(bodies[1], calls=("a",)), given(bodies[2], results=("a",))]
     assert sent(*turns) == bodies
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"type": "compaction", "content": "so far"}, THINKING, TEXT],
+        [{"type": "mcp_tool_listing", "mcp_server_name": "docs", "tools": []}, THINKING, TEXT],
+        [FALLBACK, THINKING, TEXT],
+        [THINKING, TEXT, FALLBACK, THINKING, TEXT],
+        [TEXT, {"type": "container_upload", "file_id": "file_1"}],
+    ],
+)
+def test_an_answer_comes_back_with_all_its_blocks(content: list[dict[str, Any]]) -> None:
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": content}]
+    messages = messages[1:] if content[0]["type"] == "compaction" else messages
+    assert sent(*map(given, messages))[: len(messages)] == messages
 
 
 @pytest.mark.parametrize(

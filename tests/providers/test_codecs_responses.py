@@ -183,6 +183,21 @@ def test_an_unanswered_call_of_a_custom_tool_is_settled_in_kind() -> None:
     assert [item.get("type") for item in sent] == [None, "custom_tool_call", "custom_tool_call_output", "message"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("computer_call", {"output": {"type": "computer_screenshot", "file_id": "file_1"}}),
+        ("shell_call", {"output": []}),
+        ("local_shell_call", {"output": "{}"}),
+    ],
+)
+def test_an_output_with_the_id_of_its_call_is_sent_too(kind: str, fields: dict[str, Any]) -> None:
+    made = {"type": kind, "id": "a", "call_id": "a", "action": {"type": "exec"}, "status": "completed"}
+    answer = {"type": f"{kind}_output", "id": "a", "call_id": "a", **fields}
+    sent = build_window([USER, made, answer, SAID], format="openai_responses").messages
+    assert [item.get("type") for item in sent] == [None, kind, f"{kind}_output", "message"]
+
+
 def test_repairs_of_items() -> None:
     items = [
         USER,

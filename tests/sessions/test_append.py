@@ -383,9 +383,22 @@ def test_a7_a_strict_session_refuses_disorder_and_keeps_nothing_of_the_batch(log
         ),
         ({"type": "custom_tool_call", "call_id": "a", "name": "sh", "input": "ls -l"}, "openai_responses"),
         ({"role": "assistant", "content": None, "audio": {"id": "audio_1", "transcript": "Hi."}}, "openai_chat"),
+        (
+            {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+            "openai_responses",
+        ),
+        ({"type": "additional_tools", "role": "developer", "tools": []}, "openai_responses"),
+        ({"type": "configuration_update", "reasoning": {"effort": "low"}}, "openai_responses"),
+        *(
+            ({"role": "assistant", "content": [block, {"type": "text", "text": "Hi."}]}, "anthropic")
+            for block in (
+                {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}},
+                {"type": "mcp_tool_listing", "mcp_server_name": "docs", "tools": []},
+            )
+        ),
     ],
 )
-def test_a_strict_session_takes_calls_of_custom_tools_and_spoken_answers(
+def test_a_strict_session_takes_what_providers_say_in_their_own_ways(
     log: Turnlog, body: dict[str, Any], format: str
 ) -> None:
     session = log.sessions.create("strict", strict=True)

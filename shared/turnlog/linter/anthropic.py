@@ -44,6 +44,8 @@ _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
 _ASSISTANT_TYPES = frozenset({"tool_use", "thinking", "redacted_thinking", "server_tool_use"})
 _THINKING = frozenset({"thinking", "redacted_thinking"})
+_MARKS = frozenset({"compaction", "fallback", "mcp_tool_listing"})
+"""Blocks that may stand before the thinking of a turn: they are no part of what the model said."""
 _SYSTEM_TYPES = frozenset({"text", "tool_addition", "tool_removal"})
 _OTHER_API_TYPES = frozenset(
     {
@@ -63,6 +65,8 @@ _KEYS: Mapping[str, frozenset[str]] = {
     "tool_result": frozenset({"type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"}),
     "tool_reference": frozenset({"type", "tool_name", "cache_control"}),
     "container_upload": frozenset({"type", "file_id", "cache_control"}),
+    "fallback": frozenset({"type", "from", "to", "trigger"}),
+    "mcp_tool_listing": frozenset({"type", "mcp_server_name", "tools"}),
     "compaction": frozenset({"type", "content", "encrypted_content", "signature", "tool_changes", "cache_control"}),
     "server_tool_use": frozenset({"type", "id", "name", "input", "cache_control", "caller"}),
     "mcp_tool_use": frozenset({"type", "id", "name", "input", "server_name", "cache_control"}),
@@ -247,7 +251,7 @@ class AnthropicReader(MessageReader):
             # Anything but results ends the assistant's turn, and with it the calls that the provider runs.
             self._report_server_calls(self._server_earlier)
             self._server_earlier = {}
-        if not self._first_block[0]:
+        if not self._first_block[0] and kind not in _MARKS:
             self._first_block = (pointer, kind)
         self._last_block = (pointer, kind)
         if is_one_of(kind, _THINKING) and self._first_block[1] in {"text", "tool_use"} and not self._thinking_reported:

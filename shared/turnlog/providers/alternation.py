@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, ToolCall
 from turnlog.providers import BEFORE_ALL, Bodies, Codec, End, Rendered, Turn
-from turnlog.providers.blocks import SYSTEM_KIND, fenced, is_thinking, placeholder_text, text_with_placeholders
+from turnlog.providers.blocks import SYSTEM_KIND, fenced, is_mark, is_thinking, placeholder_text, text_with_placeholders
 
 FIRST_USER = "[the conversation begins]"
 CONTINUE = "[continue]"
@@ -322,7 +322,7 @@ class AlternatingCodec(Codec):
             for body in bodies:
                 role, content = str(body["role"]), blocks_of(body)
                 if role == "assistant" and previous != "assistant":
-                    starts_with_thinking = bool(content) and is_thinking(content[0])
+                    starts_with_thinking = is_thinking(next((block for block in content if not is_mark(block)), None))
                 is_misplaced = role == "assistant" and not starts_with_thinking and any(map(is_thinking, content))
                 if is_misplaced:
                     content = [block for block in content if not is_thinking(block)]

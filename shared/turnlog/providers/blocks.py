@@ -258,6 +258,14 @@ def is_thinking(block: JsonValue) -> bool:
     )
 
 
+_MARKS = ("compaction", "fallback", "mcp_tool_listing")
+
+
+def is_mark(block: JsonValue) -> bool:
+    """Return whether a block of Anthropic is no part of an answer: a summary, a change of the model, a list of tools."""
+    return isinstance(block, dict) and block.get("type") in _MARKS
+
+
 def convert_tools(tools: Sequence[JsonObject], format: str) -> list[JsonObject]:
     """Return the tools in the shape of ``format``, without the tools that only another provider runs."""
     sent = list[JsonObject]()

@@ -240,10 +240,11 @@ def _without_repeated_ids(items: list[JsonObject]) -> list[JsonObject | None]:
     """
     used, kept = set[str](), list[JsonObject | None]()
     for item in items:
-        item_id = item.get("id")
+        output = shape_of_output(item)
+        item_id = None if output is not None and "id" in output.answered_id else item.get("id")
         if not isinstance(item_id, str) or item_id not in used:
             kept.append(item)
-        elif item.get("type", "message") == "message" or item.get("type") in (*_WITH_NAME, *_WITH_PARTS):
+        elif output is not None or item.get("type", "message") in ("message", *_WITH_NAME):
             kept.append({key: value for key, value in item.items() if key != "id"})
         else:
             kept.append(_as_function(item) if _id_of(item) is not None else None)

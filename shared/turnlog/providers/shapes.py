@@ -260,6 +260,9 @@ _FROM_ASSISTANT: Mapping[str, Shape] = {
     "mcp_tool_result": _block({"tool_use_id": filled}, {"content": either(text, _TEXTS), "is_error": flag}),
     **dict.fromkeys(_SERVER_RESULTS, _block({"tool_use_id": filled, "content": anything}, {"caller": anything})),
     "compaction": _COMPACTION,
+    "container_upload": _FROM_USER["container_upload"],
+    "fallback": typed({"from": mapping, "to": mapping}, {"trigger": anything}),
+    "mcp_tool_listing": typed({"mcp_server_name": filled, "tools": listing}),
 }
 _OF_OTHER_APIS = frozenset(
     {
@@ -279,10 +282,14 @@ def _anthropic_content(kinds: Mapping[str, Shape], refused: frozenset[str]) -> S
     return items(_named(block, name, lambda label: {"type": "text", "text": f"[{label}]"}))
 
 
+_FROM_CALLER: Mapping[str, Shape] = {
+    "tool_reference": _block({"tool_name": text}),
+    "browser_state": _block({"tabs": listing}, {"state_changes": anything}),
+}
 _IN_RESULT = either(
     matching(lambda value: value == ""),
     visible,
-    _anthropic_content({**_FROM_USER, "tool_reference": _block({"tool_name": text})}, _NOT_IN_RESULTS),
+    _anthropic_content({**_FROM_USER, **_FROM_CALLER}, _NOT_IN_RESULTS),
 )
 _RESULT = _block(
     {"tool_use_id": text},
@@ -302,9 +309,7 @@ _ANTHROPIC_CONTENT = {
         {**_FROM_USER, "compaction": _COMPACTION, "tool_result": _anthropic_result},
         _OF_OTHER_APIS | {"tool_use", "thinking", "redacted_thinking", "server_tool_use"},
     ),
-    "assistant": _anthropic_content(
-        _FROM_ASSISTANT, _OF_OTHER_APIS | {"tool_result", "image", "document", "container_upload"}
-    ),
+    "assistant": _anthropic_content(_FROM_ASSISTANT, _OF_OTHER_APIS | {"tool_result", "image", "document"}),
 }
 
 # ---------------------------------------------------------------- Bedrock Converse
@@ -576,8 +581,10 @@ HOSTED = {
     "apply_patch_call_output": "status call_id output caller",
     "computer_call": "status call_id action actions pending_safety_checks",
     "computer_call_output": "status call_id output acknowledged_safety_checks",
+    "additional_tools": "role tools",
+    "configuration_update": "reasoning text",
 }
-"""Type of an item of a tool that OpenAI defines -> its keys besides ``type`` and ``id`` (the type ``ResponseInputItemParam``)."""
+"""Type of an item that only OpenAI Responses has -> its keys besides ``type`` and ``id`` (the type ``ResponseInputItemParam``)."""
 _ITEMS = tagged(
     {
         "message": _of_role,
@@ -635,7 +642,7 @@ def fitted(body: JsonObject, format: str) -> JsonObject | None:
 # ---------------------------------------------------------------- what no rule knows
 
 _TURNLOG_MEDIA = with_any(("data", "url", "file_id"), mapping)
-_ANTHROPIC_KINDS = {**_FROM_USER, **_FROM_ASSISTANT, "tool_result": mapping, "tool_reference": mapping}
+_ANTHROPIC_KINDS = {**_FROM_USER, **_FROM_ASSISTANT, **_FROM_CALLER, "tool_result": mapping}
 CONVERSE_KINDS: Mapping[str, Shape] = {
     **_any_of("text json toolUse toolResult reasoningContent citationsContent guardContent searchResult cachePoint"),
     **_any_of("toolAddition toolRemoval"),
@@ -647,7 +654,7 @@ CONVERSE_KINDS: Mapping[str, Shape] = {
 """Key of a content block of Converse, which has no ``type`` -> the shape under it, as far as it must be known."""
 KNOWN_BLOCKS: Mapping[str, Shape] = {
     "openai_chat": either(text, _CHAT_PARTS),
-    "openai_responses": either(_INPUTS, _OUTPUTS, tagged({"text": mapping})),
+    "openai_responses": either(_INPUTS, _OUTPUTS, tagged({"text": mapping, "reasoning_text": mapping})),
     "anthropic": tagged({kind: shape if kind in _SHOWN else mapping for kind, shape in _ANTHROPIC_KINDS.items()}),
     "bedrock_converse": union(CONVERSE_KINDS),
     "turnlog": tagged({**_any_of("text thinking"), **dict.fromkeys(("image", "file", "audio"), _TURNLOG_MEDIA)}),

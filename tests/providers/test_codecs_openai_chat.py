@@ -280,6 +280,14 @@ def test_what_the_provider_would_refuse_is_repaired_and_nothing_else(
             Message("user", (Media("audio", data="AA==", media_type="audio/mp3"),)),
             [{"type": "input_audio", "input_audio": {"data": "AA==", "format": "mp3"}}],
         ),
+        (
+            Message("user", (Media("audio", data="AA==", media_type="audio/mpeg"),)),
+            [{"type": "input_audio", "input_audio": {"data": "AA==", "format": "mp3"}}],
+        ),
+        (
+            Message("user", (Media("audio", data="AA==", media_type="audio/ogg"),)),
+            [{"type": "text", "text": "[audio]"}],
+        ),
         (Message("user", (Media("audio", url="https://x/y.wav"),)), [{"type": "text", "text": "[audio]"}]),
         (
             Message("user", (Media("file", data="AA==", media_type="text/plain", name="a.txt"),)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import struct
 import zlib
 from collections.abc import Callable
@@ -101,6 +102,22 @@ def test_base64_in_an_opaque_block_is_not_tokenised(value: JsonValue, kept: str)
     counter = Characters()
     count_message(Message("user", (Opaque("x", value),)), counter)
     assert counter.seen == [kept]
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "count"),
+    [
+        ("audio", {"bytes": base64_of(bytes(48_000))}, 30),
+        ("audio", {"s3Location": {"uri": "s3://bucket/a.mp3"}}, 600),
+        ("video", {"bytes": base64_of(bytes(93_750))}, 432),
+        ("video", {"s3Location": {"uri": "s3://bucket/a.mp4"}}, 17_280),
+    ],
+)
+def test_a_sound_or_a_video_of_bedrock_counts_by_its_length(
+    kind: str, source: dict[str, JsonValue], count: int
+) -> None:
+    bare = len(json.dumps({kind: {"source": source | ({"bytes": ""} if "bytes" in source else {})}}).replace(" ", ""))
+    assert tokens(Opaque("bedrock_converse", {kind: {"source": source}})) == bare + count
 
 
 def test_an_image_in_an_opaque_block_counts_as_an_image() -> None:

@@ -47,6 +47,11 @@ _PARTS_OF: dict[str, frozenset[str]] = {
     "assistant": frozenset({"text", "refusal"}),
 }
 _TEXT_ONLY = frozenset({"text"})
+_SOUNDS = {
+    **dict.fromkeys(("audio/wav", "audio/wave", "audio/x-wav", "audio/vnd.wave"), "wav"),
+    **dict.fromkeys(("audio/mp3", "audio/mpeg"), "mp3"),
+}
+"""Media type of a sound -> the format that the provider takes it in."""
 
 
 class OpenAIChatCodec(Codec):
@@ -324,13 +329,10 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
 def _media_part(media: Media) -> JsonObject:
     """Return the part of the media, or its name as text.
 
-    The provider has no part for some media, e.g. audio with only a URL, or an image with only a file id.
+    The provider has no part for some media, e.g. audio with only a URL or in Ogg, or an image with only a file id.
     """
-    if media.kind == "audio" and media.data:
-        return {
-            "type": "input_audio",
-            "input_audio": {"data": media.data, "format": (media.media_type or "audio/wav").split("/")[-1]},
-        }
+    if media.kind == "audio" and media.data and (sound := _SOUNDS.get(media.media_type or "audio/wav")):
+        return {"type": "input_audio", "input_audio": {"data": media.data, "format": sound}}
     if media.kind == "file" and (media.file_id or media.data):
         return {"type": "file", "file": file_fields(media)}
     if media.kind != "image" or not (media.url or media.data):

@@ -47,6 +47,8 @@ AUDIO_UNKNOWN = 60 * AUDIO_TOKENS_PER_SECOND
 """Audio of unknown length, such as audio with only a URL, counts as one minute."""
 _BYTES_PER_SECOND, _PLAIN_BYTES_PER_SECOND = 16_000, 48_000
 """Bytes per second of compressed audio (128 kbit/s), and of WAV or PCM (16 bit, 24 kHz, one channel)."""
+VIDEO_TOKENS_PER_SECOND, _VIDEO_BYTES_PER_SECOND = 288, 62_500
+"""A video of Bedrock (https://docs.aws.amazon.com/nova/latest/userguide/modalities-video.html), as compressed to 500 kbit/s."""
 
 _LONGEST_TOKENISED = 256
 _BASE64 = re.compile(r"[A-Za-z0-9+/_\-\r\n]+={0,2}[\r\n]{0,2}", re.ASCII)
@@ -75,9 +77,9 @@ def count_message(message: Message, counter: TokenCounter) -> int:
             texts.append(block.name or "")
             tokens += count_media(block)
         else:
-            bare, images = _without_base64(block.value)
+            bare, media_tokens = _without_base64(block.value)
             texts.append(sendable_json_text(bare))
-            tokens += images
+            tokens += media_tokens
     return tokens + sum([counter.count(text) for text in texts if text])
 
 
@@ -144,7 +146,7 @@ def image_size(data: str) -> tuple[int, int] | None:
 
 
 def _without_base64(value: JsonValue) -> tuple[JsonValue, int]:
-    """Return the value without its base64 strings, and the tokens of those strings that are images."""
+    """Return the value without its base64 strings, and the tokens of the images, sounds and videos in it."""
     if isinstance(value, str):
         url = _DATA_URL.match(value)
         data = value[url.end() :] if url else value
@@ -156,8 +158,25 @@ def _without_base64(value: JsonValue) -> tuple[JsonValue, int]:
         return [item for item, _ in items], sum(tokens for _, tokens in items)
     if isinstance(value, dict):
         members = {key: _without_base64(member) for key, member in value.items()}
-        return {key: member for key, (member, _) in members.items()}, sum(tokens for _, tokens in members.values())
+        tokens = sum(tokens for _, tokens in members.values()) + _count_recordings(value)
+        return {key: member for key, (member, _) in members.items()}, tokens
     return value, 0
+
+
+def _count_recordings(block: JsonObject) -> int:
+    """Return the tokens of the sound and the video in a block of Bedrock. One in S3 counts as a minute."""
+    tokens = 0
+    for kind, per_second, bytes_per_second in (
+        ("audio", AUDIO_TOKENS_PER_SECOND, _BYTES_PER_SECOND),
+        ("video", VIDEO_TOKENS_PER_SECOND, _VIDEO_BYTES_PER_SECOND),
+    ):
+        recording = block.get(kind)
+        source = recording.get("source") if isinstance(recording, dict) else None
+        if isinstance(source, dict):
+            data = source.get("bytes")
+            seconds = len(data) * 3 / 4 / bytes_per_second if isinstance(data, str) else 60
+            tokens += math.ceil(seconds * per_second)
+    return tokens
 
 
 def _count_image(data: str | None, detail: str | None) -> int:

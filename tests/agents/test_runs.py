@@ -95,6 +95,59 @@ def test_what_a_model_gets_wrong_it_reads(session: Session) -> None:
     assert lint([*model.windows[-1].messages], format="openai_chat").valid
 
 
+def found_by_provider(call_id: str, *, stop_reason: str = "end_turn", parts: slice = slice(None)) -> dict[str, Any]:
+    """Claude's answer about a search that the provider ran, or some of its blocks."""
+    content = [
+        {"type": "server_tool_use", "id": call_id, "name": "web_search", "input": {"query": "x"}},
+        {"type": "web_search_tool_result", "tool_use_id": call_id, "content": []},
+        {"type": "text", "text": "Nothing."},
+    ]
+    return {"type": "message", "role": "assistant", "content": content[parts], "stop_reason": stop_reason}
+
+
+@pytest.mark.parametrize(
+    ("format", "answer"),
+    [
+        ("anthropic", found_by_provider("srvtoolu_1")),
+        (
+            "openai_responses",
+            [
+                {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}},
+                *says("Nothing.", "openai_responses")["output"],
+            ],
+        ),
+        (
+            "openai_responses",
+            [
+                {"type": "shell_call", "call_id": "c1", "action": {"commands": ["ls"]}},
+                {"type": "shell_call_output", "call_id": "c1", "output": []},
+                {"type": "tool_search_call", "call_id": None, "arguments": {}, "execution": "server"},
+                {"type": "tool_search_output", "call_id": None, "tools": [], "execution": "server"},
+                *says("Nothing.", "openai_responses")["output"],
+            ],
+        ),
+    ],
+)
+def test_what_the_provider_ran_is_not_executed_again(session: Session, format: Any, answer: Any) -> None:
+    with session.run(Script(answer), {"find": find}, format=format) as run:
+        outcome = run.send("Where is it?")
+    assert (outcome.status, outcome.text, outcome.iterations) == ("final", "Nothing.", 1)
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_an_answer_that_the_provider_has_paused_is_continued(session: Session, is_resumed: bool) -> None:
+    paused = found_by_provider("srvtoolu_1", stop_reason="pause_turn", parts=slice(1))
+    model = Script(paused, found_by_provider("srvtoolu_1", parts=slice(1, None)))
+    run = session.run(model, {"find": find}, format="anthropic", max_iterations=1 if is_resumed else 2)
+    outcome = run.send("Where is it?")
+    if is_resumed:
+        assert outcome.status == "max_iterations"
+        outcome = session.run(model, {"find": find}, format="anthropic", max_iterations=2).resume()
+    assert (outcome.status, outcome.text, outcome.iterations) == ("final", "Nothing.", 2)
+    assert model.windows[1].messages[-1] == {"role": "assistant", "content": paused["content"]}
+    assert lint(session.context(format="anthropic").messages, format="anthropic").valid
+
+
 def test_no_function_is_stored(session: Session) -> None:
     with session.run(Script(says("Hi")), {"find": find}) as run:
         run.send("Hello")

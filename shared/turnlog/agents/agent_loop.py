@@ -310,7 +310,7 @@ class AgentLoop:
         reply = yield from self._reply(window)
         calls, head = yield from self._append_reply(reply, window)
         if not calls:
-            goes_on = self.token is not None and (yield from self._next_turn())
+            goes_on = _is_paused(reply) or (self.token is not None and (yield from self._next_turn()))
             return None if goes_on else self._result("final")
         if (news := (yield from self._news(head, "interrupt"))) is not None:
             return self._result("cancelled") if news == "cancelled" else None
@@ -380,21 +380,27 @@ class AgentLoop:
             yield self._append(messages, meta=[{"status": "interrupted"}] * len(messages), run=self._state())
 
     def _append_reply(self, reply: Reply, window: WindowAnswer) -> Step:
-        """Append the reply, with the run's count of model calls and the provider's token counts; return its calls and the head."""
+        """Append the reply, with the run's count of model calls and the provider's token counts; return its calls and the head.
+
+        Calls that the provider runs, or that the reply answers itself, are not among them.
+        """
         plan, messages = self.plan, [dict(message) for message in reply.messages]
         for hook in plan.hooks:
             replacement = yield _user_call(hook.after_model, messages)
             messages = [dict(message) for message in replacement] if replacement is not None else messages
         self.iterations += 1
         self._last = Reply(messages, reply.usage, reply.finish_reason)
+        parsed = [codec_of(plan.format).parse(message) for message in messages]
+        answered = {result.tool_call_id for message in parsed for result in message.tool_results}
         requested = [
             (offset, index, call)
-            for offset, message in enumerate(messages)
-            for index, call in enumerate(codec_of(plan.format).parse(message).tool_calls)
+            for offset, message in enumerate(parsed)
+            for index, call in enumerate(message.tool_calls)
+            if not call.hosted and call.id not in answered
         ]
         self._begun = any(self._has_effect(call.name) for _, _, call in requested)
         meta = [{"finish_reason": reply.finish_reason} if reply.finish_reason else {} for _ in messages]
-        options: dict[str, Any] = {"release": not requested}
+        options: dict[str, Any] = {"release": not (requested or _is_paused(reply))}
         if plan.caller is None:
             options["window"] = window
         if reply.usage is not None:
@@ -595,7 +601,7 @@ class AgentLoop:
         newest = yield from self._newest()
         if newest is None or newest.origin is not None:
             return False  # a message from long-term memory, which nobody sent
-        if newest.status == "interrupted":
+        if newest.status == "interrupted" or newest.finish_reason in _PAUSES:
             return True
         return codec_of(newest.format).parse(newest.body).role in ("user", "tool")
 
@@ -680,6 +686,14 @@ class AgentLoop:
         return RunResult(
             status, self.run_id, self.iterations, messages, text, reason, pending, dict(self.usage) or None
         )
+
+
+_PAUSES = ("pause_turn", "compaction")
+"""Finish reasons with which a provider wants to be called again (https://platform.claude.com/docs/en/api/handling-stop-reasons)."""
+
+
+def _is_paused(reply: Reply) -> bool:
+    return reply.finish_reason in _PAUSES
 
 
 def _usage_of(agent: JsonValue) -> dict[str, float]:

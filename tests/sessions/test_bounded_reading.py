@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 import pytest
 
@@ -39,13 +40,13 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The position of each event that is decoded."""
-    positions, event_at = list[int](), commit.event_at
+    positions, event = list[int](), commit._event
 
     def counted(within: commit.Commit, position: int, contents: Mapping[str, bytes]) -> Event:
         positions.append(position)
-        return event_at(within, position, contents)
+        return event(within, position, contents)
 
-    monkeypatch.setattr(commit, "event_at", counted)
+    monkeypatch.setattr(commit, "_event", counted)
     return positions
 
 
@@ -161,6 +162,28 @@ def test_a_page_decodes_what_it_holds_and_a_commit_or_two(
     loops = len(list(session.loops()))
     assert loops == len({message.loop for message in session.messages()})
     assert len(decoded) <= 5 * session.info().messages
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("view", [{}, {"in_view": True}, {"at": 401}])
+def test_all_pages_together_decode_each_commit_a_few_times(
+    session: Session, decoded: list[int], order: Literal["asc", "desc"], view: dict[str, Any]
+) -> None:
+    talk(session, 10)
+    session.rewind(to=1)
+    while session.info().head < 400:
+        session.append({"role": "user", "content": "m"})
+    session.append({"role": "user", "content": "m"})
+    decoded.clear()
+    pages, place = [session.page(limit=20, order=order, **view)], "after" if order == "asc" else "before"
+    while pages[-1].next is not None:
+        pages.append(session.page(limit=20, order=order, **{place: pages[-1].next}, **view))
+    positions = [message.position for page in pages for message in page.messages]
+    assert sorted(positions) == [*(range(2, 12) if not view else ()), *range(13, 402)]
+    assert len(decoded) <= 3 * len(positions)
+    assert [message.position for message in session.page(after=50, before=53, order=order, **view).messages] == (
+        [51, 52] if order == "asc" else [52, 51]
+    )
 
 
 @pytest.mark.parametrize("change", ["rewind", "redact", "compress"])

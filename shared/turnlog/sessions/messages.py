@@ -58,10 +58,11 @@ class ReadMessages(LogUseCase):
             codec_of(format)
         log = self._log.commits
         header = log.tail(keys).header if at is None else header_of_moment(log, keys, at, pointer="/query/at")
-        last = min(header.last, before - 1) if before is not None else header.last
+        if before is not None:
+            header = replace(header, last=min(header.last, before - 1))
         if at is None and not in_view:
-            header = replace(header, last=last, view=VisibleRanges())
-        messages = self._in_view(keys, header, after + 1, last, limit, newest_first=order == "desc")
+            header = replace(header, view=VisibleRanges())
+        messages = self._in_view(keys, header, after + 1, limit, newest_first=order == "desc")
         return _page(messages, limit, format)
 
     def among(
@@ -69,16 +70,16 @@ class ReadMessages(LogUseCase):
     ) -> MessagePage:
         """Return a page of the messages in view at a header whose positions lie in ``stretches``."""
         first = max(after + 1, stretches[0][0]) if stretches else MAX_POSITION
-        messages = self._in_view(keys, header, first, header.last, limit)
+        messages = self._in_view(keys, header, first, limit)
         in_view = (
             message for message in messages if any(first <= message.event.position <= last for first, last in stretches)
         )
         return _page(in_view, limit, None)
 
     def _in_view(
-        self, keys: SessionKeys, header: Header, first: int, last: int, limit: int, *, newest_first: bool = False
+        self, keys: SessionKeys, header: Header, first: int, limit: int, *, newest_first: bool = False
     ) -> Iterator[Located]:
-        """Yield the messages from ``first`` to ``last`` in view at a header. ``limit`` messages are read at a time."""
+        """Yield the messages in view at a header from position ``first`` on. ``limit`` messages are read at a time."""
         log = self._log.commits
         if first > header.last:
             return
@@ -86,7 +87,7 @@ class ReadMessages(LogUseCase):
         for commits in read(keys, header, first=first, limit=_commits_with(limit, header)):
             messages = located(log, keys, commits, fetch=True)
             for message in reversed(messages) if newest_first else messages:
-                if first <= message.event.position <= last:
+                if first <= message.event.position <= header.last:
                     yield message
 
 

@@ -31,6 +31,7 @@ from benchmarks.windows.running import Plan, run
 from turnlog import Session, Turnlog
 from turnlog.cli.transcripts import Transcript
 from turnlog.core.calls import outline_of
+from turnlog.log.reading import Located
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
 from turnlog.search.fts5 import Fts5SearchEngine
@@ -38,7 +39,7 @@ from turnlog.search.session import ListSearch
 from turnlog.windows.assembly import Memory
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import build
-from turnlog.windows.plan import MessageList, Source
+from turnlog.windows.plan import MessageList
 from turnlog.windows.policy import PRESETS, Policy, policy_of
 from turnlog.windows.recalled import MAX_HITS, Question, RecallSearch
 from turnlog.windows.request import WindowRequest
@@ -101,7 +102,7 @@ class Conversation:
     """
 
     bodies: Sequence[dict[str, Any]]
-    sources: Sequence[Source]
+    sources: Sequence[Located]
     questions: Sequence[tuple[str, int, Sequence[int]]]
     left_out: Sequence[str]
 
@@ -123,7 +124,7 @@ def conversations(loader: Any, folder: Path, every: int) -> Iterator[Conversatio
         yield Conversation(bodies, _dated(sources_of(bodies), messages), questions, left_out)
 
 
-def _dated(sources: Sequence[Source], messages: Sequence[Mapping[str, Any]]) -> list[Source]:
+def _dated(sources: Sequence[Located], messages: Sequence[Mapping[str, Any]]) -> list[Located]:
     return [
         replace(
             source,
@@ -179,7 +180,9 @@ def _count(cells: Cells, name: str, budget: int, category: int, share: float, to
         held.tokens += tokens
 
 
-def _ranked(conversation: Conversation, search: ListSearch, asked: Source, evidence: Sequence[int]) -> dict[str, float]:
+def _ranked(
+    conversation: Conversation, search: ListSearch, asked: Located, evidence: Sequence[int]
+) -> dict[str, float]:
     """Return the share of the evidence among the best hits, and among the days that the best hits are of."""
     text = str(asked.event.body["content"]) if asked.event.body is not None else ""
     day = [str(source.event.envelope.created_at) for source in conversation.sources]
@@ -206,7 +209,7 @@ def summarised(conversation: Conversation, **compression: int) -> Iterator[Sessi
         yield session
 
 
-def _next(sources: Sequence[Source], text: str) -> list[Source]:
+def _next(sources: Sequence[Located], text: str) -> list[Located]:
     """Return the messages with a question behind them; it opens a loop when the newest message is an answer."""
     body = {"role": "user", "content": text}
     message, newest = CODECS[FORMAT].parse(body), sources[-1]
@@ -221,7 +224,7 @@ def _next(sources: Sequence[Source], text: str) -> list[Source]:
         opens_loop=loop if is_answered else 0,
         head_tokens=None,
     )
-    return [*sources, Source(event, loop, newest.time_ms + 1000)]
+    return [*sources, Located(event, loop, newest.time_ms + 1000)]
 
 
 def show(cells: Cells, names: Sequence[str], budgets: Sequence[int]) -> None:

@@ -12,9 +12,9 @@ from turnlog.core.calls import outline_of
 from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
 from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.engines.token_counters import TiktokenCounter
+from turnlog.log.reading import Located
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_head, count_message, count_tools
-from turnlog.windows.plan import Source
 
 FORMAT = "openai_chat"
 Body = dict[str, Any]
@@ -112,9 +112,9 @@ class History:
         return result
 
 
-def sources_of(bodies: Sequence[Body]) -> list[Source]:
+def sources_of(bodies: Sequence[Body]) -> list[Located]:
     """Return what the log would hand to a window: every message counted, in its loop, appended a second after the one before."""
-    flow, sources = Flow(), list[Source]()
+    flow, sources = Flow(), list[Located]()
     for at, body in enumerate(bodies):
         message = CODECS[FORMAT].parse(body)
         tokens, text = count_message(message, COUNTER), message.text
@@ -123,7 +123,7 @@ def sources_of(bodies: Sequence[Body]) -> list[Source]:
         event = MessageEvent(
             position=at + 1, format=FORMAT, tokens=tokens, envelope=Envelope(), body=body, head_tokens=head
         )
-        sources.append(Source(event, flow.loop.number, (at + 1) * 1000))
+        sources.append(Located(event, flow.loop.number, (at + 1) * 1000))
     return sources
 
 

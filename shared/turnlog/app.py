@@ -102,7 +102,6 @@ if TYPE_CHECKING:
     from turnlog.summaries.store import Summaries
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries
     from turnlog.upkeep.backup import Upkeep
-    from turnlog.windows.plan import Source
     from turnlog.windows.recalled import RecallHit, RecallSearch
 
 
@@ -460,11 +459,11 @@ class Application:
         hits = self.find_messages.in_session(keys, header, commits, search)
         return hits if hits is None or not search.of_user else self.find_elsewhere(keys, search, hits)
 
-    def find_in_list(self, sources: Sequence[Source], search: RecallSearch) -> Sequence[Sequence[RecallHit]]:
+    def find_in_list(self, messages: Sequence[Located], search: RecallSearch) -> Sequence[Sequence[RecallHit]]:
         """Return the messages of a list that a window recalls."""
         from turnlog.search.session import ListSearch
 
-        return ListSearch(self.words, sources)(search)
+        return ListSearch(self.words, messages)(search)
 
     def make_snapshots(
         self, owner: Owner, session_id: str, header: Header, before: Header, settings: SessionSettings

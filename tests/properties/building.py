@@ -14,13 +14,14 @@ from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.core.session_settings import Recall
 from turnlog.core.window_parts import OthersCalls
 from turnlog.engines.token_counters import TiktokenCounter
+from turnlog.log.reading import Located
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_head, count_message, count_tools
 from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.session import ListSearch
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import Window, build
-from turnlog.windows.plan import MessageList, Source
+from turnlog.windows.plan import MessageList
 from turnlog.windows.policy import policy_of
 from turnlog.windows.request import WindowRequest, system_cost, with_recall
 
@@ -71,7 +72,7 @@ class Stored:
     """A history as the log would hand it to a window: sources in order, and the flow at its end."""
 
     history: History
-    sources: tuple[Source, ...]
+    sources: tuple[...]
     flow: Flow
 
     @property
@@ -87,7 +88,7 @@ class Stored:
 
 def stored(history: Sequence[Given]) -> Stored:
     """The history with positions from 1, counted and divided into loops as at append."""
-    flow, sources = Flow(), list[Source]()
+    flow, sources = Flow(), list[Located]()
     for at, item in enumerate(history):
         position = at + 1
         message = CODECS[item.format].parse(item.body)
@@ -104,7 +105,7 @@ def stored(history: Sequence[Given]) -> Stored:
             opens_loop=accepted.opens_loop,
             head_tokens=count_head(text, HEAD_TOKEN_CHARS, COUNTER) if len(text) > HEAD_TOKEN_CHARS else None,
         )
-        sources.append(Source(event, flow.loop.number, position * 1000))
+        sources.append(Located(event, flow.loop.number, position * 1000))
     return Stored(tuple(history), tuple(sources), flow)
 
 
@@ -121,7 +122,7 @@ def window(held: Stored, asked: Asked, *, upto: int | None = None) -> Window:
     return build(MessageList(sources, sum(source.event.tokens for source in sources)), request(asked, sources))
 
 
-def request(asked: Asked, sources: Sequence[Source] = ()) -> WindowRequest:
+def request(asked: Asked, sources: Sequence[Located] = ()) -> WindowRequest:
     """What is asked; ``sources`` are searched for the step recall."""
     policy = policy_of(json.loads(asked.policy) if asked.policy.startswith("{") else asked.policy)
     wanted = WindowRequest(
@@ -149,7 +150,7 @@ def out_of_line(held: Stored) -> Stored:
     """The same history with every payload out of line: a window sees cards, and fetches what it renders whole."""
     from turnlog.log.payloads import make_card, read_card
 
-    sources = list[Source]()
+    sources = list[Located]()
     for source in held.sources:
         assert source.event.body is not None
         card = make_card(outline_of(CODECS[source.event.format].parse(source.event.body)))

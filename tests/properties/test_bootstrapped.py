@@ -15,10 +15,10 @@ from tests.support.window_laws import asked, assert_valid, built, laws
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import Envelope, MessageEvent
 from turnlog.core.memory import Memory
+from turnlog.log.reading import Located
 from turnlog.memory.bootstrap import MAX_CHARS, memories_text
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
-from turnlog.windows.plan import Source
 
 NOON = 1_763_683_200_000
 MARKS = (
@@ -41,7 +41,7 @@ def begun(held: Stored, known: list[Memory]) -> Stored:
     tokens = count_message(CODECS["turnlog"].parse(body), COUNTER)
     event = MessageEvent(0, "turnlog", tokens, Envelope(pin=True, origin="memory"), body)
     flow = replace(held.flow, tokens=held.flow.tokens + tokens, messages=held.flow.messages + 1)
-    return Stored(held.history, (Source(event, 0, 0), *held.sources), flow)
+    return Stored(held.history, (Located(event, 0, 0), *held.sources), flow)
 
 
 @pytest.mark.parametrize("format", FORMATS)

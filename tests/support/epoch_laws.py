@@ -11,11 +11,12 @@ from tests.properties.histories import History
 from tests.support.prefix_laws import Blocks, without_frame
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import MessageEvent
+from turnlog.log.reading import Located
 from turnlog.providers.registry import CODECS
 from turnlog.windows.assembly import Memory
 from turnlog.windows.breaks import EpochStart
 from turnlog.windows.build import Window, build
-from turnlog.windows.plan import MessageList, Source
+from turnlog.windows.plan import MessageList
 
 
 def answers(history: History) -> list[int]:
@@ -105,11 +106,11 @@ class Pages:
         return self.held.total
 
     @property
-    def sources(self) -> Sequence[Source]:
+    def sources(self) -> Sequence[Located]:
         return self.held.sources[self.first :]
 
     @property
-    def kept(self) -> Sequence[Source]:
+    def kept(self) -> Sequence[Located]:
         older = self.held.sources[: self.first]
         return [source for source in older if not source.loop or source.event.envelope.pin]
 

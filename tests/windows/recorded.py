@@ -30,11 +30,11 @@ from tests.properties.histories import (
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.events import MessageEvent, Notes, SummaryEvent
 from turnlog.core.json_values import encode_json
+from turnlog.log.reading import Located
 from turnlog.providers.token_rules import count_tools
 from turnlog.windows.breaks import EpochStart
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import Window, build
-from turnlog.windows.plan import Source
 from turnlog.windows.policy import policy_of
 from turnlog.windows.request import WindowRequest, system_cost, with_recall
 from turnlog.windows.text import summary_body
@@ -51,7 +51,7 @@ class Case:
 
     name: str
     held: Stored
-    sources: Sequence[Source]
+    sources: Sequence[Located]
     unread: int
     request: WindowRequest
     breaks: tuple[EpochStart, ...]

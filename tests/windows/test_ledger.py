@@ -11,6 +11,7 @@ from turnlog.core.calls import outline_of
 from turnlog.core.events import Envelope, MessageEvent
 from turnlog.core.messages import Message, Text, ToolCall, ToolResult
 from turnlog.log.payloads import make_card
+from turnlog.log.reading import Located
 from turnlog.windows.ledger import (
     bounded,
     chosen,
@@ -22,7 +23,7 @@ from turnlog.windows.ledger import (
     ledger_of_message,
     values_of,
 )
-from turnlog.windows.plan import Source, entry_of
+from turnlog.windows.plan import entry_of
 
 
 def values(text: str) -> list[str]:
@@ -217,6 +218,6 @@ def test_a_card_of_an_older_extractor_keeps_its_values_when_the_body_is_read() -
     }
     card = replace(outline_of(Message("assistant")), ledger=("A1234",))
     event = MessageEvent(position=1, format="openai_chat", tokens=9, envelope=Envelope(), body=body, facts=card)
-    assert tuple(entry_of(Source(event, 1, 0)).values()) == ("A1234",)
-    assert tuple(entry_of(Source(replace(event, body=None), 1, 0)).values()) == ("A1234",)
-    assert tuple(entry_of(Source(replace(event, facts=None), 1, 0)).values()) == ()
+    assert tuple(entry_of(Located(event, 1, 0)).values()) == ("A1234",)
+    assert tuple(entry_of(Located(replace(event, body=None), 1, 0)).values()) == ("A1234",)
+    assert tuple(entry_of(Located(replace(event, facts=None), 1, 0)).values()) == ()

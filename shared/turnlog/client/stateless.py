@@ -19,7 +19,7 @@ from turnlog.sessions.context_models import BuildWindow, WindowAnswer
 from turnlog.sessions.incoming import understand
 
 if TYPE_CHECKING:
-    from turnlog.windows.plan import Source
+    from turnlog.log.reading import Located
     from turnlog.windows.recalled import RecallHit, RecallSearch
 
 
@@ -71,12 +71,12 @@ def _use_case() -> BuildWindows:
     return BuildWindows(_counter(), find=_find)
 
 
-def _find(sources: Sequence[Source], search: RecallSearch) -> Sequence[Sequence[RecallHit]]:
+def _find(messages: Sequence[Located], search: RecallSearch) -> Sequence[Sequence[RecallHit]]:
     # A window that leaves nothing out loads no search engine.
     from turnlog.search.fts5 import Fts5SearchEngine
     from turnlog.search.session import ListSearch
 
-    return ListSearch(Fts5SearchEngine(), sources)(search)
+    return ListSearch(Fts5SearchEngine(), messages)(search)
 
 
 def build_window(  # noqa: PLR0913

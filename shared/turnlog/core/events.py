@@ -98,6 +98,15 @@ class MessageEvent:
 
 
 @lazy_dataclass(frozen=True, slots=True)
+class LoggedMessage:
+    """A message of the log with its loop (0 before the first) and the time of its commit."""
+
+    event: MessageEvent
+    loop: int
+    time_ms: int
+
+
+@lazy_dataclass(frozen=True, slots=True)
 class Notes:
     """Fields of an append request that are stored with its first message.
 

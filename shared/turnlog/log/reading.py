@@ -13,8 +13,7 @@ from typing import Protocol, TypeVar
 
 from turnlog.core.calls import MessageOutline, outline_of
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError, Problem
-from turnlog.core.events import Event, MessageEvent
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.events import Event, LoggedMessage, MessageEvent
 from turnlog.core.loops import Arrival, accept
 from turnlog.core.messages import Message
 from turnlog.core.times import caller_time, milliseconds_of
@@ -33,13 +32,10 @@ INDEXED_CHARS = 20_000
 _CAPTIONS = ("caption", "alt", "alt_text", "title")
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Located:
-    """A message of the log with its loop (0 before the first) and the time of its commit."""
+class Located(LoggedMessage):
+    """A message of the log that can be read: parsed, in outline, and as the rules of loops take it."""
 
-    event: MessageEvent
-    loop: int
-    time_ms: int
+    __slots__ = ()
 
     @property
     def message(self) -> Message | None:

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
-from turnlog.core.events import NO_ENVELOPE, MessageEvent
+from turnlog.core.events import NO_ENVELOPE, LoggedMessage, MessageEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -51,7 +51,7 @@ from turnlog.search.text_parts import snippet
 from turnlog.sessions.models import Bootstrap
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.store import CurrentSummary, Summaries
-from turnlog.windows.plan import Source, entry_of
+from turnlog.windows.plan import entry_of
 from turnlog.windows.recalled import Question, RecallHit, RecallSearch
 from turnlog.windows.view import Entry
 
@@ -189,7 +189,7 @@ class SearchSessions:
         values = with_neighbours(rows, neighbours, len(entries))
         said = {row: entries[row] for row in values if entries[row].time_ms <= question.time_ms}
         for row, message in zip(said, self._sessions.located(searched, list(said.values())), strict=True):
-            entry = entry_of(Source(message.event, message.loop, message.time_ms))
+            entry = entry_of(message)
             yield RecallHit(entry, values[row], (), place, searched.keys.session_id)
 
     # ------------------------------------------------------------ selecting sessions
@@ -395,7 +395,7 @@ def _entry_of(name: str, text: str, time_ms: int, position: int = 0) -> Entry:
     body: JsonObject = {"role": "user", "name": name, "content": text}
     tokens = upper_bound_tokens(f"{name}: {text}") + MESSAGE_OVERHEAD
     event = MessageEvent(position=position, format="openai_chat", tokens=tokens, envelope=NO_ENVELOPE, body=body)
-    return entry_of(Source(event, 0, time_ms))
+    return entry_of(LoggedMessage(event, 0, time_ms))
 
 
 def _place_of(session: ListedSession) -> str:

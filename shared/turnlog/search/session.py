@@ -30,7 +30,7 @@ from turnlog.search.days import with_days
 from turnlog.search.index import Index, IndexedMessage
 from turnlog.search.models import SearchAnswer, SearchQuery, SearchResult
 from turnlog.search.text_parts import snippet
-from turnlog.windows.plan import Source, entry_of
+from turnlog.windows.plan import entry_of
 from turnlog.windows.recalled import Question, RecallHit, RecallSearch
 from turnlog.windows.view import RankedBy
 
@@ -275,16 +275,15 @@ class FindMessages:
 class ListSearch:
     """Finds messages of a list for the step recall. The list is indexed once."""
 
-    def __init__(self, engine: SearchEngine, sources: Sequence[Source]) -> None:
+    def __init__(self, engine: SearchEngine, messages: Sequence[Located]) -> None:
         self._engine = engine
-        self._sources = sources
+        self._messages = messages
 
     @cached_property
     def _index(self) -> tuple[Index, dict[int, Located]]:
-        messages = [Located(source.event, source.loop, source.time_ms) for source in self._sources]
         index = Index(self._engine)
-        index.add((message, message.event.position) for message in messages)
-        return index, {message.event.position: message for message in messages}
+        index.add((message, message.event.position) for message in self._messages)
+        return index, {message.event.position: message for message in self._messages}
 
     def __call__(self, search: RecallSearch) -> list[list[RecallHit]]:
         index, messages = self._index
@@ -335,7 +334,7 @@ def _hits(
     messages: Mapping[int, Located],
     ranked: Iterable[RankedBy],
 ) -> list[list[RecallHit]]:
-    entries = {row: entry_of(Source(message.event, message.loop, message.time_ms)) for row, message in messages.items()}
+    entries = {row: entry_of(message) for row, message in messages.items()}
     refs = {row: tuple(corpus.refs(row)[len(entry.facts.calls) :]) for row, entry in entries.items()}
     return [
         [RecallHit(entries[row], float(f"{score:.6g}"), refs[row], ranked=by) for row, score in values.items()]

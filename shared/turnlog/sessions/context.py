@@ -20,7 +20,7 @@ from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
 from turnlog.log.headers import Header
 from turnlog.log.keys import META, SUMMARY, SYSTEM, SessionKeys
-from turnlog.log.reading import position_of_moment
+from turnlog.log.reading import Located, position_of_moment
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import count_tools
@@ -52,11 +52,11 @@ from turnlog.sessions.session_history import (
 )
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.build import RENDERER_VERSION, Window, build
-from turnlog.windows.plan import MessageList, Source, entry_of
+from turnlog.windows.plan import MessageList, entry_of
 from turnlog.windows.recalled import RecallHit, RecallSearch
 from turnlog.windows.request import WindowRequest, system_cost, upper_bound_of_json
 
-FindInList: TypeAlias = Callable[[Sequence[Source], RecallSearch], Sequence[Sequence[RecallHit]]]
+FindInList: TypeAlias = Callable[[Sequence[Located], RecallSearch], Sequence[Sequence[RecallHit]]]
 """Searches a list of messages."""
 _FIELDS_WITH_BUILD = frozenset({"build", "tools"})
 
@@ -275,8 +275,8 @@ class BuildWindows:
         window = build(MessageList(sources, total), request)
         return window_answer(window, sources, head=len(sources), budget=budget)
 
-    def _sources(self, body: BuildWindow) -> tuple[list[Source], int]:
-        flow, sources, call_count = Flow(), list[Source](), 0
+    def _sources(self, body: BuildWindow) -> tuple[list[Located], int]:
+        flow, sources, call_count = Flow(), list[Located](), 0
         codec = codec_of(body.input_format, pointer="/input_format") if body.input_format is not None else None
         for index, message_body in enumerate(body.messages):
             parsed, position = understand(message_body, index, self._counter, codec=codec), index + 1
@@ -285,13 +285,13 @@ class BuildWindows:
             event = MessageEvent(
                 position, parsed.codec.format, parsed.tokens, NO_ENVELOPE, parsed.body, head_tokens=parsed.head_tokens
             )
-            sources.append(Source(event, flow.loop.number, 0))
+            sources.append(Located(event, flow.loop.number, 0))
         return sources, flow.tokens
 
 
 def window_answer(
     window: Window,
-    sources: Sequence[Source],
+    sources: Sequence[Located],
     *,
     head: int,
     budget: BudgetAnswer,
@@ -330,7 +330,7 @@ def window_answer(
     )
 
 
-def _open_calls(window: Window, sources: Sequence[Source]) -> list[OpenCall]:
+def _open_calls(window: Window, sources: Sequence[Located]) -> list[OpenCall]:
     """Return the open calls of a window, each as its message names it; without the message's body, as the card does."""
     waiting = {ref.position for ref in window.open_calls}
     entries = {source.event.position: entry_of(source) for source in sources if source.event.position in waiting}

@@ -31,7 +31,6 @@ from turnlog.sessions.incoming import MAX_CALLS
 from turnlog.sessions.session_log import SessionLog
 from turnlog.windows.assembly import Memory
 from turnlog.windows.breaks import EpochStart
-from turnlog.windows.plan import Source
 from turnlog.windows.recalled import RecallHit, RecallSearch
 
 MAX_PAGES = 8
@@ -63,10 +62,10 @@ class WarmSession:
     summary: SummaryEvent | None
     covered_to: int
     commits: tuple[Commit, ...]
-    messages: tuple[Source, ...]
+    messages: tuple[Located, ...]
     calls: int
     is_limited: bool
-    older: dict[int, Source] | None
+    older: dict[int, Located] | None
     format: str
     memory: Memory
     cold_count: int
@@ -78,7 +77,7 @@ class WarmSession:
         """The estimated memory of the messages."""
         return sum(_MESSAGE_BYTES + _TOKEN_BYTES * message.event.tokens for message in self.messages)
 
-    def continued(self, header: Header, commits: Sequence[Commit], messages: Sequence[Source]) -> WarmSession | None:
+    def continued(self, header: Header, commits: Sequence[Commit], messages: Sequence[Located]) -> WarmSession | None:
         """Return the session with newer commits; None when they change what was read before, or when it has grown by half.
 
         Behind a rewind or a redaction the log is read again, behind another summary only what it keeps.
@@ -205,7 +204,7 @@ def _continued(log: SessionLog, reading: SessionReading, warm: WarmSession) -> S
     if header_in(reading.items[-1]).hash != known.hash:
         return reading
     commits = checked_chain(reading.items[::-1])[1:]
-    messages = _sources(located(log.commits, reading.keys, commits))
+    messages = _outside_calls(located(log.commits, reading.keys, commits))
     return replace(
         reading,
         warm=warm.continued(header, commits, messages),
@@ -254,9 +253,9 @@ class SessionHistory:
         if warm is None:
             self._begin(reading.items)
             return
-        self._commits, self._held, self.sources = list(warm.commits), list(warm.messages), list[Source]()
+        self._commits, self._held, self.sources = list(warm.commits), list(warm.messages), list[Located]()
         self._calls: int | None = warm.calls
-        self._older: dict[int, Source] | None = warm.older
+        self._older: dict[int, Located] | None = warm.older
         self._cold_count = warm.cold_count
         if warm.budget == context.request.budget.tokens:
             self.sources = [source for source in self._held if source.event.position >= warm.first]
@@ -305,7 +304,7 @@ class SessionHistory:
             budget=self._context.request.budget.tokens,
         )
 
-    def _stays(self, source: Source) -> bool:
+    def _stays(self, source: Located) -> bool:
         """Return whether an older message is in later windows too: the one that opens the current loop may not be."""
         return source.event.envelope.pin or not source.loop or source.event.position <= self._covered_to
 
@@ -314,7 +313,7 @@ class SessionHistory:
         return self._find(self._keys, self._header, self._commits, search) if self._find is not None else None
 
     @property
-    def kept(self) -> Sequence[Source]:
+    def kept(self) -> Sequence[Located]:
         """The messages before the first loop, pinned ones, and those that the summary keeps; none that `sources` has."""
         if self._older is None:
             self._older = self._read_kept()
@@ -376,7 +375,7 @@ class SessionHistory:
         self._page_count += page[0].header.first < self._oldest_read
         uncovered = [commit for commit in page if commit.header.last > self._covered_to]
         commits = [commit for commit in uncovered if not self._floor or commit.header.flow.messages > self._floor]
-        new = _sources(located(self._log, self._keys, commits))
+        new = _outside_calls(located(self._log, self._keys, commits))
         self._commits = [*commits, *self._commits]
         messages = [
             *(message for message in new if self._covered_to < message.event.position <= self._header.last),
@@ -413,7 +412,7 @@ class SessionHistory:
         size = max(size, count // 2, least)
         return size if size < FIRST_ITEMS * 4 else None
 
-    def _read_kept(self) -> dict[int, Source]:
+    def _read_kept(self) -> dict[int, Located]:
         """Read the older messages that every window sends, by position. One request if there are any; a lead takes another."""
         header, places = self._header, set[tuple[int, int]]()
         if self._summary is not None:
@@ -426,7 +425,7 @@ class SessionHistory:
         kept = [message for message in located(self._log, self._keys, commits) if message.event.position in positions]
         if self._covered is None:
             kept += self._lead(first)
-        return {source.event.position: source for source in _sources(kept)}
+        return {source.event.position: source for source in _outside_calls(kept)}
 
     def _lead(self, first: int) -> list[Located]:
         """Return the messages before the first loop, as far as they are before position ``first``."""
@@ -450,20 +449,18 @@ class SessionHistory:
         opening = located(
             self._log, self._keys, [clipped(commit, self._header.view.up_to(self._header.last))] if commit else []
         )
-        self._older |= {source.event.position: source for source in _sources(opening) if source.event.position == start}
+        self._older |= {
+            source.event.position: source for source in _outside_calls(opening) if source.event.position == start
+        }
         return start in self._older
 
 
-def _sources(messages: Iterable[Located]) -> list[Source]:
-    """Return messages as sources of a window, without those of agents within a call, which have windows of their own."""
-    return [
-        Source(message.event, message.loop, message.time_ms)
-        for message in messages
-        if message.event.envelope.parent is None
-    ]
+def _outside_calls(messages: Iterable[Located]) -> list[Located]:
+    """Return the messages without those of agents within a call, which have windows of their own."""
+    return [message for message in messages if message.event.envelope.parent is None]
 
 
-def messages_within(log: SessionLog, reading: SessionReading, parent: ParentWindow, *, room: int) -> list[Source]:
+def messages_within(log: SessionLog, reading: SessionReading, parent: ParentWindow, *, room: int) -> list[Located]:
     """Return the messages of an agent within a call, and of the loops before the call what it sees, up to ``room`` tokens.
 
     Reads from the log's end back to the call, and further for the loops before it. Raises `InvalidInputError` when no such call
@@ -494,10 +491,10 @@ def _is_seen(message: Located, others: str) -> bool:
     return others == "all" or (others == "answers" and is_spoken)
 
 
-def _as_loops(others: Sequence[Located], own: Sequence[Located]) -> list[Source]:
+def _as_loops(others: Sequence[Located], own: Sequence[Located]) -> list[Located]:
     """Return messages with loops of their own: those before, then those within the call."""
-    flow, sources = Flow(), list[Source]()
+    flow, sources = Flow(), list[Located]()
     for index, message in enumerate([*others, *own]):
         flow = accept(flow, message.arrival(index=index, timed_out=bool(own) and message is own[0])).flow
-        sources.append(Source(replace(message.event, opens_loop=0), flow.loop.number, message.time_ms))
+        sources.append(Located(replace(message.event, opens_loop=0), flow.loop.number, message.time_ms))
     return sources

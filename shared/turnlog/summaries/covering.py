@@ -9,12 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from turnlog.core.calls import Ref
+from turnlog.core.events import LoggedMessage
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.summaries import LoopText
 from turnlog.windows.assembly import assemble
 from turnlog.windows.digests import final_reply
 from turnlog.windows.ledger import MAX_VALUES, distinct, is_identifier, ledger_of_facts, ledger_of_message, said_values
-from turnlog.windows.plan import Source, entry_of
+from turnlog.windows.plan import entry_of
 from turnlog.windows.steps import Pin
 from turnlog.windows.text import cut
 from turnlog.windows.view import Entry, Loop, Room, Unit, WindowDraft
@@ -92,11 +93,11 @@ class Coverage:
 
 
 def cover(
-    sources: Sequence[Source],
+    sources: Sequence[LoggedMessage],
     *,
     pins: Iterable[Pin] = (),
     before: int = 0,
-    opening: Sequence[Source] = (),
+    opening: Sequence[LoggedMessage] = (),
     open_loop: int = 0,
 ) -> Coverage:
     """Return the coverage of whole closed loops, and of the messages before the first loop if they are among the sources.
@@ -126,7 +127,7 @@ def cover(
     )
 
 
-def closed_steps(sources: Sequence[Source], *, before: int, border: float) -> int:
+def closed_steps(sources: Sequence[LoggedMessage], *, before: int, border: float) -> int:
     """Return how many messages of an open loop a summary may cover: whole steps that began before a running total of tokens.
 
     ``before`` is the total before the sources. A call and its result are both covered or both not; a call without a result and

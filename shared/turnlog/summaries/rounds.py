@@ -32,7 +32,6 @@ from turnlog.summaries.covering import Coverage, Facts, chosen_facts, closed_ste
 from turnlog.summaries.routes import CompressSession
 from turnlog.summaries.store import CurrentSummary, Summaries
 from turnlog.summaries.trigger import Reach, answered, room_of
-from turnlog.windows.plan import Source
 from turnlog.windows.policy import stored_policy
 from turnlog.windows.steps import Pin
 from turnlog.windows.text import MOST_AROUND, most_tokens_around, summary_body, summary_tokens
@@ -86,7 +85,7 @@ class History:
         if start is None:
             return self
         before += sum(message.event.tokens for message in self.messages[:start])
-        end = start + closed_steps(_sources(self.messages[start:]), before=before, border=border)
+        end = start + closed_steps(self.messages[start:], before=before, border=border)
         return replace(self, messages=self.messages[:end])
 
 
@@ -117,10 +116,6 @@ def read_loops(log: SessionLog, keys: SessionKeys, header: Header, after: int, n
     last_whole = min(last, reached if is_all or reached == open_loop else reached - 1)
     whole_loops = [message for message in messages if message.loop <= last_whole]
     return History(whole_loops, commits, has_more=last_whole < newest or (last_whole == open_loop and not is_all))
-
-
-def _sources(messages: Sequence[Located]) -> list[Source]:
-    return [Source(message.event, message.loop, message.time_ms) for message in messages]
 
 
 OUTLINE_TOKENS = 3_000
@@ -232,7 +227,7 @@ class Rounds:
         """Make the next summary; return None if it would not be smaller than the messages that it covers."""
         before, max_tokens = plan.before, plan.max_tokens
         coverage = cover(
-            _sources(history.messages),
+            history.messages,
             pins=pins,
             before=before.messages if before is not None else 0,
             opening=self._opening(plan.keys, before) if before is not None and not plan.continues_loop else (),
@@ -263,12 +258,12 @@ class Rounds:
         event = replace(bare, text=text, facts=facts, tokens=tokens, summariser=summary.summariser, outline=outline)
         return event if summary_tokens(event) - summary_tokens(before) < coverage.saved else None
 
-    def _opening(self, keys: SessionKeys, before: SummaryEvent) -> list[Source]:
+    def _opening(self, keys: SessionKeys, before: SummaryEvent) -> list[Located]:
         """Return the messages of a loop that have stayed in windows while only steps of it were covered."""
         places = {kept.position: kept.commit for kept in before.parted or ()}
         commits = self.log.commits.at(keys, sorted(set(places.values())))
         messages = located(self.log.commits, keys, commits)
-        return _sources([message for message in messages if message.event.position in places])
+        return [message for message in messages if message.event.position in places]
 
     def _request(self, plan: _SummaryPlan, coverage: Coverage, room: int) -> tuple[SummaryRequest, str]:
         """Return the summariser's request and the outline to store: of this round, or of the rounds that are merged with it."""

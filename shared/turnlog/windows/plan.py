@@ -9,7 +9,7 @@ from typing import Protocol
 
 from turnlog.core.calls import outline_of, pair
 from turnlog.core.errors import BudgetTooSmallError
-from turnlog.core.events import MessageEvent, SummaryEvent
+from turnlog.core.events import LoggedMessage, MessageEvent, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message
 from turnlog.providers.registry import CODECS
@@ -45,15 +45,6 @@ _COMPACTING = ("anthropic", *OF_ITEMS)
 _COVERED = ("summary", "compaction", NOT_READ)
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class Source:
-    """A message of the log as input of a window."""
-
-    event: MessageEvent
-    loop: int
-    time_ms: int
-
-
 class History(Protocol):
     """A log as a window reads it: from the newest message back, as far as the plan needs."""
 
@@ -62,11 +53,11 @@ class History(Protocol):
         """The running total of tokens at the log's end."""
 
     @property
-    def sources(self) -> Sequence[Source]:
+    def sources(self) -> Sequence[LoggedMessage]:
         """The newest messages, without a gap, oldest first."""
 
     @property
-    def kept(self) -> Sequence[Source]:
+    def kept(self) -> Sequence[LoggedMessage]:
         """Older messages that every window sends, oldest first."""
 
     @property
@@ -95,9 +86,9 @@ class History(Protocol):
 class MessageList:
     """A history that is read as a whole."""
 
-    sources: Sequence[Source]
+    sources: Sequence[LoggedMessage]
     total: int
-    kept: Sequence[Source] = ()
+    kept: Sequence[LoggedMessage] = ()
     unread: int = 0
     has_all_kept: bool = True
     limit_since: int | None = None
@@ -357,7 +348,7 @@ def _is_out_with_older(loop: Loop) -> bool:
     return loop.level == "out" and (not loop.number or loop.is_covered or loop.reason in OLDER_TOO)
 
 
-def _unfinished(sources: Sequence[Source]) -> int:
+def _unfinished(sources: Sequence[LoggedMessage]) -> int:
     """Return how many of the oldest messages belong to a loop that began before them and is not the newest."""
     first = sources[0].loop if sources else 0
     if not first or sources[0].event.opens_loop == first or sources[-1].loop == first:
@@ -461,9 +452,9 @@ class _Entries:
         """Fetch the bodies of messages."""
         fetched = self.history.fetch(events) if events else {}
         entries = [self.entries[event.position] for event in events]
-        self._add([Source(fetched[entry.position], entry.loop, entry.time_ms) for entry in entries])
+        self._add([LoggedMessage(fetched[entry.position], entry.loop, entry.time_ms) for entry in entries])
 
-    def _add(self, sources: Sequence[Source]) -> None:
+    def _add(self, sources: Sequence[LoggedMessage]) -> None:
         for entry in map(entry_of, sources):
             stored, sent = entry.event.format, self.request.format
             extra = extra_tokens(entry.facts, entry.message, stored_format=stored, sent=sent)
@@ -500,7 +491,7 @@ def _limit_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterato
     yield EpochStart(fitted.view.last if since is None else since, "not_read", "base")
 
 
-def entry_of(source: Source) -> Entry:
+def entry_of(source: LoggedMessage) -> Entry:
     """Return the source as an entry; its message is parsed when its body is known."""
     event, card = source.event, source.event.facts
     if event.body is None:

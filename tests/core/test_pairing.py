@@ -106,14 +106,12 @@ def test_a_function_message_without_a_name_goes_by_order() -> None:
 def test_a_second_result_for_a_call_takes_the_place_of_the_first() -> None:
     result = paired(calls("a"), results("a"), results("a"))
     assert answers(result) == {"1.0": "3.0"}
-    assert result.second_results == [(3, 0)]
     assert result.call_of == {(2, 0): Ref(1, 0), (3, 0): Ref(1, 0)}
 
 
 def test_a_result_for_an_id_that_comes_again_belongs_to_the_open_call() -> None:
     result = paired(calls("a"), results("a"), calls("a"), results("a"))
     assert answers(result) == {"1.0": "2.0", "3.0": "4.0"}
-    assert result.second_results == []
 
 
 def test_a_result_before_its_call_is_an_orphan() -> None:

@@ -300,22 +300,20 @@ class Pairing:
     """Tool calls and results of a range of messages, paired.
 
     ``call_of`` maps a result's place (position, index) to its call. ``result_of`` maps a call to its newest result.
-    ``open`` are the calls without a result, ``orphans`` the results without a call. ``second_results`` came after
-    their call had been answered.
+    ``open`` are the calls without a result, ``orphans`` the results without a call.
     """
 
     call_of: Mapping[tuple[int, int], Ref]
     result_of: Mapping[Ref, tuple[int, int]]
     open: OpenCalls
     orphans: Sequence[tuple[int, int]]
-    second_results: Sequence[tuple[int, int]]
 
 
 def pair(messages: Iterable[tuple[int, MessageOutline]], *, before: OpenCalls | None = None) -> Pairing:
     """Pair results with calls in (position, outline) items, in order. ``before`` are calls that were open already."""
     index, answered = OpenIndex(before or OpenCalls()), dict[bytes, Ref]()
     call_of, result_of = dict[tuple[int, int], Ref](), dict[Ref, tuple[int, int]]()
-    orphans, second_results = list[tuple[int, int]](), list[tuple[int, int]]()
+    orphans = list[tuple[int, int]]()
     for position, outline in messages:
         if outline.calls:
             index.opened(unanswered_calls(position, outline))
@@ -325,13 +323,12 @@ def pair(messages: Iterable[tuple[int, MessageOutline]], *, before: OpenCalls | 
                 index.mark_answered(call)
                 ref = answered[call.id_hash] = call.ref
             elif result.key and (earlier := answered.get(call_hash(result.key))) is not None:
-                second_results.append(place)
                 ref = earlier
             else:
                 orphans.append(place)
                 continue
             call_of[place], result_of[ref] = ref, place
-    return Pairing(call_of, result_of, index.calls(), orphans, second_results)
+    return Pairing(call_of, result_of, index.calls(), orphans)
 
 
 def call_hash(text: str) -> bytes:

@@ -19,6 +19,7 @@ from turnlog.core.identity import Owner, serving
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.models import Answer
+from turnlog.core.positions import MAX_POSITION
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 
 B = TypeVar("B", bound=BaseModel)
-MAX_POSITION = 999_999_999_999
 CORRELATION_HEADER = "X-Correlation-Id"
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"

@@ -50,8 +50,9 @@ from turnlog.core.limits import (
     with_deadline,
 )
 from turnlog.core.messages import REDACTED, Message, Text, Thinking, ToolCall, ToolResult, neutral
-from turnlog.core.models import MAX_POSITION, Answer, At, Cursors, JsonObjectField
+from turnlog.core.models import Answer, At, Cursors, JsonObjectField
 from turnlog.core.positions import (
+    MAX_POSITION,
     SEGMENT_POSITIONS,
     VisibleRanges,
     completes_stretch,

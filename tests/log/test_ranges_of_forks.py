@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import Harness, sqlite_harness
 from turnlog.core.identity import Owner
+from turnlog.core.positions import MAX_POSITION
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.commit import VERIFIED, read_commit, stored_lines
 from turnlog.log.commit_items import (
@@ -21,7 +22,7 @@ from turnlog.log.commit_items import (
     shared_of,
     shared_position,
 )
-from turnlog.log.keys import MAX_POSITION, SessionKeys
+from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import REDACTED_LINE
 from turnlog.log.payloads import Payloads
 from turnlog.log.tombstones import slot_tombstone

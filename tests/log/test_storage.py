@@ -15,11 +15,12 @@ from tests.support.memory import GOLDEN, golden_item, memory
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import CorruptError, MalformedError, NewerSchemaError
 from turnlog.core.identity import Owner
+from turnlog.core.positions import MAX_POSITION
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.commit import checked_chain
 from turnlog.log.headers import hashed_header
-from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key, position_of
+from turnlog.log.keys import SessionKeys, commit_sort_key, position_of
 from turnlog.log.packing import pack, unpack
 from turnlog.ports import Query
 

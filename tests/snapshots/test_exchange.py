@@ -23,11 +23,11 @@ from turnlog.core.events import (
 )
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.loops import Flow
-from turnlog.core.positions import VisibleRanges
+from turnlog.core.positions import MAX_POSITION, VisibleRanges
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
 from turnlog.core.times import DAY_MS, LAST_MS
 from turnlog.log.headers import GENESIS, Header, chain_hash, hashed_header, header_attributes
-from turnlog.log.keys import MAX_POSITION, commit_sort_key
+from turnlog.log.keys import commit_sort_key
 from turnlog.log.lines import payload_content, stored_line
 from turnlog.log.packing import line_digest
 from turnlog.log.payloads import digest_of

@@ -20,11 +20,11 @@ from turnlog.core import json_values as jsonvalue
 from turnlog.core.errors import TooLargeError
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_BODY_BYTES, MAX_WINDOW_MESSAGES
+from turnlog.core.positions import MAX_POSITION
 from turnlog.http.api import MAX_BODY_VALUES
 from turnlog.http.lambda_api import make_handler
 from turnlog.linter import routes as lint
 from turnlog.log import request_keys
-from turnlog.log.keys import MAX_POSITION
 from turnlog.log.packing import MAX_UNPACKED_BYTES
 from turnlog.routing import ROUTES
 from turnlog.search.models import MAX_RECALL_TOKENS

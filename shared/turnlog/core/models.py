@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchem
 
 from turnlog.core.errors import MalformedError
 from turnlog.core.json_values import encode_ascii_json
+from turnlog.core.positions import MAX_POSITION
 
 
 def _json_object(value: object) -> dict[str, Any]:
@@ -45,7 +46,6 @@ Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 ACTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_.:-]{0,63}$"
 Action: TypeAlias = Annotated[str, Field(pattern=ACTION_PATTERN)]
 """A caller's name for what an entry of the history records."""
-MAX_POSITION = 999_999_999_999
 TIME_CHARS = 64
 
 

@@ -16,9 +16,10 @@ from itertools import chain
 from typing import TypeAlias
 
 from turnlog.core.errors import CorruptError
+from turnlog.core.positions import MAX_POSITION
 from turnlog.log.commit import VERIFIED, read_commit, stored_lines
 from turnlog.log.headers import attribute, hashed_header, item_name, log_key
-from turnlog.log.keys import FORKS_FROM, FORKS_TO, MAX_POSITION, SessionKeys, commit_sort_key, position_of
+from turnlog.log.keys import FORKS_FROM, FORKS_TO, SessionKeys, commit_sort_key, position_of
 from turnlog.log.lines import hidden
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads

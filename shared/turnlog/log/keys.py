@@ -10,7 +10,6 @@ from turnlog.core.identity import Owner, check_session_id, safe_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.ports import Key
 
-MAX_POSITION = 999_999_999_999
 COMMITS_FROM, COMMITS_TO = "C#", "C~"
 META, SUMMARY, SYSTEM, STATE = "D#META", "E#SUM", "E#SYS", "S#STATE"
 WORDS = "S#WORDS"

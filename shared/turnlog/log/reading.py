@@ -16,12 +16,13 @@ from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError, 
 from turnlog.core.events import Event, LoggedMessage, MessageEvent
 from turnlog.core.loops import Arrival, accept
 from turnlog.core.messages import Message
+from turnlog.core.positions import MAX_POSITION
 from turnlog.core.times import caller_time, milliseconds_of
 from turnlog.log.commit import Commit, header_in, read_commit
 from turnlog.log.commit_items import is_tombstone, shared_position
 from turnlog.log.commits import CommitLog
 from turnlog.log.headers import CREATION, Header
-from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
+from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.ports import Item
 from turnlog.providers.blocks import placeholder_text
 from turnlog.providers.registry import CODECS

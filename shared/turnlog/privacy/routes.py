@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from turnlog.core.errors import NotFoundError
+from turnlog.core.positions import MAX_POSITION
 from turnlog.jobs.models import Job
-from turnlog.routing import MAX_POSITION, HttpRequest, Query, Response, Route
+from turnlog.routing import HttpRequest, Query, Response, Route
 
 if TYPE_CHECKING:
     from turnlog.app import Application

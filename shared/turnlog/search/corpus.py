@@ -21,12 +21,12 @@ from turnlog.core.calls import Pairing, Ref, pair
 from turnlog.core.errors import UnavailableError
 from turnlog.core.events import MessageEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.positions import Stretch, subtract
+from turnlog.core.positions import MAX_POSITION, Stretch, subtract
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.log.commit import Commit, checked_chain, event_at, header_in
 from turnlog.log.commit_items import is_tombstone
 from turnlog.log.headers import Header
-from turnlog.log.keys import COMMITS_TO, MAX_POSITION, SessionKeys, commit_sort_key
+from turnlog.log.keys import COMMITS_TO, SessionKeys, commit_sort_key
 from turnlog.log.payloads import in_parallel, is_blob
 from turnlog.log.reading import Located, located, newest_pages, searchable_text
 from turnlog.ports import Query, TermDocuments, pages

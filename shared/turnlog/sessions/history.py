@@ -42,13 +42,13 @@ from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_patch import difference
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.limits import PAGE_BYTES
-from turnlog.core.positions import Stretch, subtract
+from turnlog.core.positions import MAX_POSITION, Stretch, subtract
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
 from turnlog.log.commit import Commit, checked_chain
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header, following
-from turnlog.log.keys import MAX_POSITION, SessionKeys
+from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import Located, header_of_moment, located
 from turnlog.log.request_keys import request_key
 from turnlog.sessions.history_routes import Diff, HistoryEntry, HistoryPage, RecordHistory

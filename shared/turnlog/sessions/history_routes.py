@@ -8,7 +8,8 @@ from pydantic import Field
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.models import Action, Answer, At, Body, JsonObjectField
-from turnlog.routing import MAX_POSITION, HttpRequest, Parameter, Query, Response, Route
+from turnlog.core.positions import MAX_POSITION
+from turnlog.routing import HttpRequest, Parameter, Query, Response, Route
 from turnlog.sessions.message_models import StoredMessage
 from turnlog.sessions.models import Session
 

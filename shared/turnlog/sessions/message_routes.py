@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from turnlog.core.models import FORMATS
-from turnlog.routing import MAX_POSITION, Parameter, Route
+from turnlog.core.positions import MAX_POSITION
+from turnlog.routing import Parameter, Route
 from turnlog.sessions.message_models import LoopPage, MessagePage
 
 ROUTES: tuple[Route, ...] = (

@@ -16,12 +16,12 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_WINDOW_MESSAGES, PAGE_BYTES
 from turnlog.core.loops import REASONING, LoopStatus, has_open_calls
 from turnlog.core.messages import Message
-from turnlog.core.positions import Stretch, VisibleRanges
+from turnlog.core.positions import MAX_POSITION, Stretch, VisibleRanges
 from turnlog.core.times import milliseconds_since_epoch, rfc3339
 from turnlog.log.commit import Commit
 from turnlog.log.commit_items import MAX_EVENTS, PageSize, first_position
 from turnlog.log.headers import Header
-from turnlog.log.keys import MAX_POSITION, SessionKeys, commit_sort_key
+from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.reading import Located, header_of_moment, located, message_time
 from turnlog.ports import Item
 from turnlog.providers import Turn

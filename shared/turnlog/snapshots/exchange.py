@@ -31,12 +31,13 @@ from turnlog.core.events import (
     StateEvent,
 )
 from turnlog.core.json_values import JsonObject, JsonValue, checked_json, encode_ascii_json, encode_json
+from turnlog.core.positions import MAX_POSITION
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import DAY_MS, LAST_MS, MINUTES_A_DAY
 from turnlog.log.commit import Commit, events_of
 from turnlog.log.commit_items import MAX_EVENTS
 from turnlog.log.headers import Header, chain_hash, hashed_header, read_header
-from turnlog.log.keys import MAX_POSITION, commit_sort_key
+from turnlog.log.keys import commit_sort_key
 from turnlog.log.packing import line_digest
 from turnlog.log.payloads import digest_of, is_blob
 from turnlog.log.read_lines import payload_of, upcast

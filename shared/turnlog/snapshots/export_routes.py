@@ -8,6 +8,7 @@ from pydantic import Field
 
 from turnlog.core.errors import SessionExistsError
 from turnlog.core.models import Answer, Body, JsonObjectField
+from turnlog.core.positions import MAX_POSITION
 from turnlog.jobs.models import Job
 from turnlog.routing import HttpRequest, Query, Response, Route, read_body
 from turnlog.sessions.document_models import MAX_WRITTEN, Base64, Key
@@ -56,7 +57,7 @@ class ImportCommits(Body):
     that has no ``more``.
     """
 
-    head: Annotated[int, Field(ge=1, le=999_999_999_999)]
+    head: Annotated[int, Field(ge=1, le=MAX_POSITION)]
     hash: Hash
     commits: Annotated[list[str | JsonObjectField], Field(max_length=1_000)] = Field(
         default_factory=list, description="Lines as text, or as JSON objects, which makes long lines shorter"

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from turnlog.core.models import Answer, Body, GivenText, JsonObjectField
+from turnlog.core.positions import MAX_POSITION
 from turnlog.jobs.models import Job
-from turnlog.routing import CURSOR, MAX_POSITION, HttpRequest, Parameter, Query, Response, Route
+from turnlog.routing import CURSOR, HttpRequest, Parameter, Query, Response, Route
 from turnlog.sessions.message_models import StoredMessage
 from turnlog.sessions.models import MAX_KEPT, Session
 

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from turnlog.core.errors import InvalidInputError, MalformedError, problem_text
-from turnlog.core.json_values import parse_strict_json
+from turnlog.core.errors import InvalidInputError, problem_text
+from turnlog.core.json_values import json_or_text
 
 PREFIX = "TURNLOG_"
 CLIENT_VARIABLES = frozenset(f"{PREFIX}{name}" for name in ("URL", "DATA", "TENANT", "USER", "TOKEN", "MCP_TOKEN"))
@@ -185,7 +185,7 @@ class Settings(BaseModel):
             if name in named:
                 named[name] = tuple(part.strip() for part in str(named[name]).split(",") if part.strip())
         if "models" in named:
-            named["models"] = _json_or_text(str(named["models"]))
+            named["models"] = json_or_text(str(named["models"]))  # the model refuses a text
         try:
             return cls.model_validate(named)
         except ValidationError as error:
@@ -195,11 +195,3 @@ class Settings(BaseModel):
             # pydantic's error quotes the values, and one of them may be a secret.
             detail = text if variable in text else f"{variable}: {text}"
             raise InvalidInputError(detail, code="invalid_settings") from None
-
-
-def _json_or_text(text: str) -> object:
-    """Return the JSON value of a variable, or its text when it is not JSON, which the model then refuses."""
-    try:
-        return parse_strict_json(text)
-    except MalformedError:
-        return text

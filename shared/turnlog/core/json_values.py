@@ -139,6 +139,14 @@ def parse_strict_json(data: bytes | str, *, max_values: int | None = None) -> Js
     return cast("JsonValue", value)
 
 
+def json_or_text(text: str) -> JsonValue:
+    """Return the value of a JSON text, or the text itself when it is no valid JSON."""
+    try:
+        return parse_strict_json(text)
+    except MalformedError:
+        return text
+
+
 def checked_json(value: _Json) -> _Json:
     """Return ``value`` (a Python object from a caller) as a JSON parser would: with objects and lists, and surrogate pairs joined.
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import cast
 
 from turnlog.core.calls import OpenCalls, Ref, id_key, is_ref, pair, parse_ref
-from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError
+from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.identity import Owner
-from turnlog.core.json_values import JsonObject, parse_strict_json
+from turnlog.core.json_values import JsonObject, json_or_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Block, ToolCall, ToolResult
 from turnlog.core.positions import VisibleRanges
@@ -91,7 +91,7 @@ class RecallCalls:
             ref=str(place.ref),
             call_id=call.id,
             name=call.name,
-            arguments=arguments.text if arguments.truncated else _json_or_text(call.arguments),
+            arguments=arguments.text if arguments.truncated else json_or_text(call.arguments),
             loop=call_message.loop or None,
             called_at=rfc3339(call_message.time_ms),
             truncated=arguments.truncated,
@@ -252,10 +252,3 @@ def _media(content: Sequence[Block], query: RecallQuery) -> list[JsonObject] | N
     """Return the media of a content as blocks of the format `turnlog`; None for a query for a part of the text."""
     is_part = any(part is not None for part in (query.pattern, query.from_line, query.to_line, query.pointer))
     return None if is_part else cast("list[JsonObject]", media_blocks(content)) or None
-
-
-def _json_or_text(text: str) -> object:
-    try:
-        return parse_strict_json(text)
-    except MalformedError:
-        return text

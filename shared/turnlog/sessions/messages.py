@@ -8,10 +8,10 @@ from itertools import chain, repeat
 from typing import Any, Literal, cast
 
 from turnlog.core.calls import MessageOutline, Pairing, Ref, pair, parse_ref
-from turnlog.core.errors import CorruptError, MalformedError
+from turnlog.core.errors import CorruptError
 from turnlog.core.events import Envelope, MessageEvent
 from turnlog.core.identity import Owner
-from turnlog.core.json_values import JsonObject, encode_json, parse_strict_json
+from turnlog.core.json_values import JsonObject, encode_json, json_or_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_WINDOW_MESSAGES, PAGE_BYTES
 from turnlog.core.loops import REASONING, LoopStatus, has_open_calls
@@ -340,16 +340,8 @@ def _calls(located_message: _LoopMessage, pairing: Pairing, by_position: dict[in
             ref=str(Ref(located_message.event.position, index)),
             call_id=call.id,
             name=call.name,
-            arguments=_arguments(call.arguments),
+            arguments=json_or_text(call.arguments),
             called_at=rfc3339(located_message.time_ms),
             is_error=result.facts.results[place[1]].is_error if result is not None and place else None,
             tokens=result.event.tokens if result is not None else 0,
         )
-
-
-def _arguments(text: str) -> object:
-    """Return arguments parsed as JSON, or the model's text when it is not valid JSON."""
-    try:
-        return parse_strict_json(text)
-    except MalformedError:
-        return text

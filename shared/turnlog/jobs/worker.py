@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from turnlog.sessions.session_log import SessionLog
 
 TTL_SECONDS = 30 * 24 * 3600
-MAX_LIMIT = 100
 _PAGES = 10
 
 QueueOf: TypeAlias = Callable[[str], "JobQueue | None"]

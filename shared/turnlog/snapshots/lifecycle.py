@@ -39,7 +39,6 @@ _MAX_EXTRA_RECORDS = 200
 """Records that one clean-up reads beyond those that it keeps."""
 _MAX_RECORDS = 4_000
 """Records that one clean-up of named snapshots reads."""
-MAX_LIMIT = 100
 MAX_UNSEALED = 8
 """Most unsealed stretches that a request seals itself; with more of them, the snapshot becomes a job."""
 _REQUEST_MS, _JOB_MS = 10_000, 120_000

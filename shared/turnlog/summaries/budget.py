@@ -23,7 +23,6 @@ from turnlog.ports import (
     IdSource,
     Item,
     ItemTable,
-    Key,
     SignalName,
     Signals,
     Summariser,
@@ -41,12 +40,10 @@ _Result = TypeVar("_Result", Summarised, MadeFacts)
 
 @lazy_dataclass(frozen=True, slots=True)
 class Reservation:
-    """Tokens that are set aside for a call. The reservation is settled on the day of its ``key``, whenever the call ends."""
+    """Tokens that are set aside for a call, in the ``item`` of a day. It is settled on that day, whenever the call ends."""
 
-    key: Key
-    ttl: int
-    tokens: int
     item: Item
+    tokens: int
 
 
 class Spending:
@@ -95,23 +92,23 @@ class Spending:
         """Set aside ``tokens`` of today's ``limit``; return None if fewer are left."""
         now_ms = self._clock.now_ms()
         key = TenantKeys(tenant_id).spending(_day(now_ms))
-        ttl = (now_ms // DAY_MS + _KEPT_DAYS) * DAY_MS // 1000
+        of_day: Item = {"pk": key.pk, "sk": key.sk, "ttl": (now_ms // DAY_MS + _KEPT_DAYS) * DAY_MS // 1000}
         before = get_item(self._items, key)
-        item = self._change(key, ttl, before, lambda spent: spent.reserve(tokens, limit=limit))
-        return Reservation(key, ttl, tokens, item) if item is not None else None
+        item = self._change(of_day, before, lambda spent: spent.reserve(tokens, limit=limit))
+        return Reservation(item, tokens) if item is not None else None
 
     def settle(self, reservation: Reservation, *, input_tokens: int, output_tokens: int) -> None:
         """Replace a reservation by the tokens that the call took. A reservation that is never settled counts as spent."""
         self._change(
-            reservation.key,
-            reservation.ttl,
+            reservation.item,
             reservation.item,
             lambda spent: spent.settle(reservation.tokens, input_tokens=input_tokens, output_tokens=output_tokens),
         )
 
-    def _change(self, key: Key, ttl: int, before: Item | None, change: Callable[[Spent], Spent | None]) -> Item | None:
+    def _change(self, of_day: Item, before: Item | None, change: Callable[[Spent], Spent | None]) -> Item | None:
         """Write the changed item and return it; return None without a write if ``change`` returns None.
 
+        ``of_day`` has the item's key and its ttl.
         If another writer wins, ``change`` is applied to that writer's item, up to `_MAX_TRIES` times; then `UnavailableError`.
         """
         for _ in range(_MAX_TRIES):
@@ -120,14 +117,12 @@ class Spending:
                 return None
             revision = attribute(before, "n", int) if before is not None else 0
             item: Item = {
-                "pk": key.pk,
-                "sk": key.sk,
+                **of_day,
                 "n": revision + 1,
                 "c": after.calls,
                 "i": after.input_tokens,
                 "o": after.output_tokens,
                 "r": after.reserved,
-                "ttl": ttl,
             }
             condition: Condition = Equal("n", revision) if before is not None else Absent()
             lost = self._items.put(item, condition=condition)

@@ -84,7 +84,24 @@ class Policy(BaseModel):
         left out are as in the preset; camelCase is accepted too. Raises `InvalidInputError` for an option that is unknown, has a
         wrong type, belongs to another family than the rest, or cannot be honoured.
         """
-        return policy_of_options(options)
+        if not isinstance(options, Mapping):
+            raise _invalid("", f"options are a mapping of names to values, not a {type(options).__name__}")
+        try:
+            options = checked_json(options)
+        except MalformedError as error:
+            raise InvalidInputError(f"the options are not JSON: {error.detail}", code="invalid_policy") from error
+        names = _in_snake_case(options, "")
+        unknown = next((spelled for spelled, name in names.items() if name not in FAMILY_OF), None)
+        if unknown is not None:
+            raise _invalid(f"/{unknown}", f"option {unknown!r} is not known; known are {', '.join(FAMILY_OF)}")
+        families = {FAMILY_OF[name]: spelled for spelled, name in reversed(names.items())}
+        if not families:
+            raise _invalid("", f"there is no option to choose a policy by; known are {', '.join(FAMILY_OF)}")
+        if len(families) > 1:
+            (first_family, first), (second_family, second) = list(families.items())[:2][::-1]
+            families_text = f"one is of {first_family}, the other of {second_family}"
+            raise _invalid(f"/{second}", f"options {first!r} and {second!r} don't mix: {families_text}")
+        return _read(FAMILIES[next(iter(families))], options, names)
 
     @property
     def takes_summary(self) -> bool:
@@ -285,28 +302,6 @@ FAMILIES: dict[str, type[_Classic | _RunLoops | _Buffer]] = {
     "buffer_config": _Buffer,
 }
 FAMILY_OF = {name: family for family, model in FAMILIES.items() for name in model.model_fields}
-
-
-def policy_of_options(options: Mapping[str, Any]) -> Policy:
-    """Return the policy for options of other libraries; see `Policy.from_options`."""
-    if not isinstance(options, Mapping):
-        raise _invalid("", f"options are a mapping of names to values, not a {type(options).__name__}")
-    try:
-        options = checked_json(options)
-    except MalformedError as error:
-        raise InvalidInputError(f"the options are not JSON: {error.detail}", code="invalid_policy") from error
-    names = _in_snake_case(options, "")
-    unknown = next((spelled for spelled, name in names.items() if name not in FAMILY_OF), None)
-    if unknown is not None:
-        raise _invalid(f"/{unknown}", f"option {unknown!r} is not known; known are {', '.join(FAMILY_OF)}")
-    families = {FAMILY_OF[name]: spelled for spelled, name in reversed(names.items())}
-    if not families:
-        raise _invalid("", f"there is no option to choose a policy by; known are {', '.join(FAMILY_OF)}")
-    if len(families) > 1:
-        (first_family, first), (second_family, second) = list(families.items())[:2][::-1]
-        families_text = f"one is of {first_family}, the other of {second_family}"
-        raise _invalid(f"/{second}", f"options {first!r} and {second!r} don't mix: {families_text}")
-    return _read(FAMILIES[next(iter(families))], options, names)
 
 
 def _read(model: type[_Classic | _RunLoops | _Buffer], options: Mapping[str, Any], names: dict[str, str]) -> Policy:

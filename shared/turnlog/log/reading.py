@@ -5,7 +5,7 @@ A moment is a position, or a time (RFC 3339).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -89,12 +89,19 @@ def located(log: CommitLog, keys: SessionKeys, commits: Sequence[Commit], *, fet
     messages = list[Located]()
     for commit in commits:
         messages.extend(placed(log.events(keys, [commit], fetch=False), commit))
-    events = [message.event for message in messages]
-    bare = [event for event in events if event.body is None and (fetch or event.facts is None)]
-    if not bare:
+    return with_bodies(log, keys, messages, lambda message: fetch or message.event.facts is None)
+
+
+def with_bodies(
+    log: CommitLog, keys: SessionKeys, messages: list[Located], is_wanted: Callable[[Located], bool]
+) -> list[Located]:
+    """Return the messages. Of those that are wanted and have no body, it is fetched, all in one request."""
+    bodies = log.fetch(
+        keys, [message.event for message in messages if message.event.body is None and is_wanted(message)]
+    )
+    if not bodies:
         return messages
-    bodies = log.fetch(keys, bare)
-    return [Located(bodies.get(item.event.position, item.event), item.loop, item.time_ms) for item in messages]
+    return [replace(message, event=bodies.get(message.event.position, message.event)) for message in messages]
 
 
 def newest_commits(commits: Sequence[Commit], *, events: int) -> Sequence[Commit]:

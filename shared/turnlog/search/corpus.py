@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -28,7 +28,7 @@ from turnlog.log.commit_items import is_tombstone
 from turnlog.log.headers import Header
 from turnlog.log.keys import COMMITS_TO, SessionKeys, commit_sort_key
 from turnlog.log.payloads import in_parallel, is_blob
-from turnlog.log.reading import Located, located, newest_pages, searchable_text
+from turnlog.log.reading import Located, located, newest_pages, searchable_text, with_bodies
 from turnlog.ports import Query, TermDocuments, pages
 from turnlog.search.index import COUNT, Index, IndexedMessage, SearchIndexes
 from turnlog.search.models import SearchQuery
@@ -179,11 +179,12 @@ class SessionReader:
 
     def texts(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[str]:
         """Return the texts of messages, in order. Payloads in items of their own are fetched; payloads in blobs are not."""
-        messages = self.located(searched, entries)
-        events = [message.event for message in messages]
-        beside = [event for event in events if event.payload is not None and not is_blob(event.payload)]
-        bodies = self._log.commits.fetch(searched.keys, beside)
-        messages = [replace(message, event=bodies.get(message.event.position, message.event)) for message in messages]
+        messages = with_bodies(
+            self._log.commits,
+            searched.keys,
+            self.located(searched, entries),
+            lambda message: message.event.payload is not None and not is_blob(message.event.payload),
+        )
         return [searchable_text(message, message.message, message.facts) for message in messages]
 
     def located(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[Located]:
@@ -193,12 +194,11 @@ class SessionReader:
         read = self._log.commits.at(searched.keys, begins, only=positions) if begins else []
         commits = {**searched.kept, **dict(zip(begins, read, strict=True))}
         events = [cast("MessageEvent", event_at(commits[entry.commit], entry.position, {})) for entry in entries]
-        bare = [event for event in events if event.body is None and not event.facts]
-        bodies = self._log.commits.fetch(searched.keys, bare)
-        return [
-            Located(bodies.get(entry.position, event), entry.loop, commits[entry.commit].header.time_ms)
+        messages = [
+            Located(event, entry.loop, commits[entry.commit].header.time_ms)
             for entry, event in zip(entries, events, strict=True)
         ]
+        return with_bodies(self._log.commits, searched.keys, messages, lambda message: message.event.facts is None)
 
     def _built(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 from turnlog.core.calls import OpenCalls, Ref, id_key, is_ref, pair, parse_ref
@@ -17,7 +16,7 @@ from turnlog.core.recall_calls import MADE_ID
 from turnlog.core.times import rfc3339
 from turnlog.log.commit import Commit, checked_chain
 from turnlog.log.keys import SessionKeys
-from turnlog.log.reading import Located, located, newest_pages
+from turnlog.log.reading import Located, located, newest_pages, with_bodies
 from turnlog.providers.blocks import placeholder_text
 from turnlog.providers.turnlog_format import media_blocks
 from turnlog.search.models import Recalled, RecallQuery
@@ -184,7 +183,8 @@ class RecallCalls:
             messages = place.located(self._log, keys, commits)
             answered = _result_place(messages, ref, before)
         result_message = next((item for item in messages if answered and item.event.position == answered[0]), None)
-        call_message, *results = self._with_bodies(keys, *filter(None, (call_message, result_message)))
+        whole = list(filter(None, (call_message, result_message)))
+        call_message, *results = with_bodies(self._log.commits, keys, whole, lambda _: True)
         calling, result = call_message.message, results[0].message if results else None
         assert calling is not None  # noqa: S101 - fetched
         call_place = (call_message, calling.tool_calls[ref.index])
@@ -194,11 +194,7 @@ class RecallCalls:
         """Return the message at a place; None when there is none."""
         messages = place.located(self._log, keys, place.commits)
         message = next((message for message in messages if message.event.position == place.ref.position), None)
-        return self._with_bodies(keys, message)[0] if message is not None else None
-
-    def _with_bodies(self, keys: SessionKeys, *messages: Located) -> list[Located]:
-        bodies = self._log.commits.fetch(keys, [message.event for message in messages])
-        return [replace(message, event=bodies.get(message.event.position, message.event)) for message in messages]
+        return with_bodies(self._log.commits, keys, [message], lambda _: True)[0] if message is not None else None
 
     def _miss(self, keys: SessionKeys, ref: str | None, hint: str) -> Recalled:
         """Return the answer for a call that was not found, with a hint and the refs of the newest calls."""

@@ -22,7 +22,7 @@ from turnlog.log.commit import Commit
 from turnlog.log.commit_items import MAX_EVENTS, PageSize, first_position
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys, commit_sort_key
-from turnlog.log.reading import Located, header_of_moment, located, message_time
+from turnlog.log.reading import Located, header_of_moment, located, message_time, with_bodies
 from turnlog.ports import Item
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
@@ -201,13 +201,7 @@ class ReadLoops(LogUseCase):
             if commits[0].header.flow.loop.number < loops.start or is_cut:
                 break
         in_loops = [message for message in located(log, keys, commits) if message.loop in loops]
-        without_body = [
-            message.event
-            for message in in_loops
-            if message.event.body is None and message.facts.role in ("user", "assistant")
-        ]
-        bodies = log.fetch(keys, without_body)
-        whole = (replace(message, event=bodies.get(message.event.position, message.event)) for message in in_loops)
+        whole = with_bodies(log, keys, in_loops, lambda message: message.facts.role in ("user", "assistant"))
         messages = [_loop_message(message) for message in whole]
         return messages, is_cut and bool(messages)
 

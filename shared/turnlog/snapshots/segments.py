@@ -24,7 +24,7 @@ from turnlog.log.commits import CommitLog
 from turnlog.log.headers import GENESIS, attribute, check_version, item_name
 from turnlog.log.keys import SEGMENTS_FROM, SEGMENTS_TO, SessionKeys, commit_sort_key, position_of, segment_sort_key
 from turnlog.log.payloads import Payloads, is_blob
-from turnlog.log.reading import Located, placed
+from turnlog.log.reading import Located, placed, with_bodies
 from turnlog.ports import MAX_GET_ITEMS, Absent, BlobStore, Equal, Item, ItemTable, Query, pages
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segment_format import SealedCommit, SegmentWriter, read_segment
@@ -122,12 +122,9 @@ class Segments:
     def placed(self, keys: SessionKeys, commits: Iterable[SealedCommit]) -> Iterator[tuple[Located, int]]:
         """Yield the messages of commits, each with its commit's first position."""
         for sealed in commits:
-            for located in placed(sealed.events, sealed.commit):
-                if located.event.body is None and located.event.facts is None:
-                    (event,) = self._commits.fetch(keys, [located.event]).values()
-                    yield Located(event, located.loop, located.time_ms), sealed.commit.header.first
-                else:
-                    yield located, sealed.commit.header.first
+            messages = list(placed(sealed.events, sealed.commit))
+            for message in with_bodies(self._commits, keys, messages, lambda message: message.event.facts is None):
+                yield message, sealed.commit.header.first
 
     # ------------------------------------------------------------ sealing
 

@@ -281,9 +281,9 @@ def with_result_text(body: JsonObject, texts: dict[int, str]) -> JsonObject | No
 def _with_block_texts(body: JsonObject, content: list[JsonValue], texts: dict[int, str]) -> JsonObject | None:
     blocks, index = list[JsonValue](), -1
     for block in content:
-        is_told = isinstance(block, dict) and is_result(string_of(block.get("type")))
-        index += is_told
-        if not isinstance(block, dict) or not is_told or index not in texts:
+        is_result_block = isinstance(block, dict) and is_result(string_of(block.get("type")))
+        index += is_result_block
+        if not isinstance(block, dict) or not is_result_block or index not in texts:
             blocks.append(block)
             continue
         inner = _inner_with_text(block, texts[index])

@@ -174,7 +174,7 @@ class SearchSessions:
         recalled, messages = list[RecallHit](), defaultdict[str, list[_Hit]](list)
         for hit in islice(hits, search.limit):
             if hit.row is None:
-                recalled.append(_told(hit))
+                recalled.append(_text_hit(hit))
             else:
                 messages[hit.listed.session_id].append(hit)
         for of_session in messages.values():
@@ -382,8 +382,8 @@ class FindElsewhere:
                 yield RecallHit(_entry_of("memory", text_of(fact), fact.created_ms), 1.0, (), "known of the user")
 
 
-def _told(hit: _Hit) -> RecallHit:
-    """Return a summary or a title as something that was recalled."""
+def _text_hit(hit: _Hit) -> RecallHit:
+    """Return a match in a summary or a title as a recalled message."""
     session, event = hit.listed, hit.summary.event if hit.summary is not None else None
     name, text, position = ("summary", event.text, event.position) if event else ("title", session.title or "", 0)
     entry = _entry_of(name, text, session.active_ms, position)

@@ -34,7 +34,7 @@ from turnlog.windows.breaks import EpochStart
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.media import limits_of
 from turnlog.windows.plan import History, WindowPlan, settled
-from turnlog.windows.prefix import Made, Prefix, prefix_of, turns_before
+from turnlog.windows.prefix import Prefix, RenderedWindow, prefix_of, turns_before
 from turnlog.windows.prices import has_evicted
 from turnlog.windows.request import WindowRequest, with_tools_of
 from turnlog.windows.view import WindowDraft
@@ -46,31 +46,31 @@ _COUNTED = 1.5
 """The most tokens of a provider for one token of our count."""
 
 
-def places_of(made: Made, stable_turns: int, *, tokens: int) -> list[BlockPlace]:
+def places_of(window: RenderedWindow, stable_turns: int, *, tokens: int) -> list[BlockPlace]:
     """Return the places for cache breakpoints, in order; empty for a format without breakpoints.
 
     ``stable_turns`` is the number of turns that the previous window sent too.
     ``tokens`` is the most that the window takes. A breakpoint behind too few tokens has no effect. The check uses bounds, and a
     provider may count more tokens than we do.
     """
-    request = made.request
+    request = window.request
     if request.format not in KINDS or tokens * _COUNTED < MIN_TOKENS:
         return []
-    last, before = made.end_of(len(made.shares) - _volatile(made)), made.end_of(stable_turns)
-    is_far = last is not None and before is not None and _blocks_between(made, before, last) > LOOKBACK_BLOCKS
+    last, before = window.end_of(len(window.shares) - _volatile(window)), window.end_of(stable_turns)
+    is_far = last is not None and before is not None and _blocks_between(window, before, last) > LOOKBACK_BLOCKS
     fixed = BEFORE_ALL if (request.system_tokens + request.tools_tokens) * _COUNTED >= MIN_TOKENS else None
-    border = _border_of(made.plan.view)
-    base = made.end_of(turns_before(made, border)) if border is not None else None
+    border = _border_of(window.plan.view)
+    base = window.end_of(turns_before(window, border)) if border is not None else None
     wanted = [last, before if is_far else None, base, fixed, before]
-    return breakpoints(made.rendered, wanted, request.format)
+    return breakpoints(window.rendered, wanted, request.format)
 
 
-def _volatile(made: Made) -> int:
+def _volatile(window: RenderedWindow) -> int:
     """Return the number of turns at the end that the next window may replace.
 
     These begin at calls with a neutral result whose real result may still come.
     """
-    view, answer_open_calls = made.plan.view, made.request.answer_open_calls
+    view, answer_open_calls = window.plan.view, window.request.answer_open_calls
     units = view.loops[-1].units if answer_open_calls and view.loops else ()
     first = None
     for unit in reversed(units):
@@ -78,7 +78,7 @@ def _volatile(made: Made) -> int:
             break
         first = unit.position
     return sum(
-        1 for share in made.shares if first is not None and isinstance(share.place, int) and share.place >= first
+        1 for share in window.shares if first is not None and isinstance(share.place, int) and share.place >= first
     )
 
 
@@ -96,9 +96,9 @@ def _border_of(view: WindowDraft) -> int | None:
     return following if view.summary is not None or view.unread or view.compacted_to else None
 
 
-def _blocks_between(made: Made, start: End, end: End) -> int:
+def _blocks_between(window: RenderedWindow, start: End, end: End) -> int:
     """Return the number of blocks between two places of the rendered messages."""
-    messages = made.rendered.messages
+    messages = window.rendered.messages
 
     def count(message: int) -> int:
         content = messages[message].get("content")
@@ -144,20 +144,22 @@ def build(history: History, request: WindowRequest, memory: Memory | None = None
     """
     plan = settled(history, with_tools_of(request), memory or Memory())
     breaks = history.breaks()
-    made = Made.of(plan, (*breaks, *_breaks_of_callers(plan, breaks)))
-    prefix, turns = prefix_of(made)
-    manifest = manifest_of(made)
+    window = RenderedWindow.of(plan, (*breaks, *_breaks_of_callers(plan, breaks)))
+    prefix, turns = prefix_of(window)
+    manifest = manifest_of(window)
     tokens = WINDOW_OVERHEAD + sum(manifest.totals.values())
-    return _window(made, prefix, places_of(made, turns, tokens=tokens), manifest, tokens=tokens)
+    return _window(window, prefix, places_of(window, turns, tokens=tokens), manifest, tokens=tokens)
 
 
-def _window(made: Made, prefix: Prefix, places: list[BlockPlace], manifest: Manifest, *, tokens: int) -> Window:
-    request, view = made.request, made.plan.view
-    rendered: Rendered = without_excess(made.rendered, request.format)
+def _window(
+    window: RenderedWindow, prefix: Prefix, places: list[BlockPlace], manifest: Manifest, *, tokens: int
+) -> Window:
+    request, view = window.request, window.plan.view
+    rendered: Rendered = without_excess(window.rendered, request.format)
     system: System = rendered.system
     if request.apply_breakpoints:
         rendered, system = apply_breakpoints(rendered, places, request.format)
-    turns = [share.turn for share in made.shares]
+    turns = [share.turn for share in window.shares]
     called = [call.name for turn in turns for call in turn.message.tool_calls]
     sent_names = called if request.format == "turnlog" else map(legal_tool_name, called)
     return Window(
@@ -173,8 +175,8 @@ def _window(made: Made, prefix: Prefix, places: list[BlockPlace], manifest: Mani
         prefix=prefix,
         breakpoints=pointers(places, request.format),
         is_partial=has_evicted(view),
-        epoch=_epoch_id(made.plan.request, made.start.position, _elsewhere(view)),
-        since=made.start.position,
+        epoch=_epoch_id(window.plan.request, window.start.position, _elsewhere(view)),
+        since=window.start.position,
         elsewhere=_elsewhere(view, or_ranked=True),
     )
 

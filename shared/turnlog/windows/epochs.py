@@ -30,7 +30,7 @@ free for the next steps."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedView:
     """A view within the budget, and the breaks that the budget caused. ``is_final``: no older message would change them.
 
     ``reserve`` is the number of tokens that are set aside, where something is left out.
@@ -66,7 +66,7 @@ def fit(
     reserve: int,
     of_whole: int,
     compactions: Sequence[int] | None,
-) -> Fitted:
+) -> FittedView:
     """Return the view within ``room`` tokens of messages. Where anything is left out, ``reserve`` of them are set aside.
 
     ``of_whole`` are set aside while the view is sent as it is.
@@ -77,7 +77,7 @@ def fit(
     if compactions:
         epoch = _Epoch(replace(view, summary=None), room, step)
         compacted = next((made for position in compactions if (made := epoch.compaction(position)) is not None), None)
-        if isinstance(compacted, Fitted):
+        if isinstance(compacted, FittedView):
             return compacted
         if compacted:
             fitted = _fit_all(view, room, step, reserve, of_whole)
@@ -87,10 +87,10 @@ def fit(
 
 def _fit_all(
     view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, of_whole: int, *, reads_room: bool = False
-) -> Fitted:
+) -> FittedView:
     """Return the view in the room, with all that was read. ``reads_room``: what could fill the room must be read."""
     if message_tokens(view) <= room - of_whole:
-        return Fitted(view, (), not _is_open(view), of_whole)
+        return FittedView(view, (), not _is_open(view), of_whole)
     # Older messages matter where all that was read fits without the line about what was not.
     fits_without_line = _is_open(view) and message_tokens(view) - LINE_TOKENS <= room - of_whole
     for fitted in _Epoch(view, room, step, reserve, of_whole, reads_room=reads_room).candidates():
@@ -99,21 +99,21 @@ def _fit_all(
     if reserve:
         # A part that is left out here may have been in the window before.
         fitted = _fit_all(view, room, step, 0, 0, reads_room=reads_room)
-        return Fitted(fitted.view, (*fitted.breaks, EpochStart(view.last, "budget", "base")), fitted.is_final)
+        return FittedView(fitted.view, (*fitted.breaks, EpochStart(view.last, "budget", "base")), fitted.is_final)
     breaks = (EpochStart(view.last, "budget", "base"),)
     smallest = min(_least_views(view), key=message_tokens)
     # The newest past loop says why it is out.
     has_past = any(loop.number >= view.oldest for loop in view.past)
     is_final = not _is_open(view) or (has_past and not fits_without_line)
     if message_tokens(smallest) <= room:
-        return Fitted(smallest, breaks, is_final)
+        return FittedView(smallest, breaks, is_final)
     # Where even the user's messages of the current loop are too many, the oldest but for the first go, behind all past loops and
     # system messages that need not stay.
     shorter = _with_fewer_messages(smallest.with_past(out(loop, "budget") for loop in smallest.past), room)
     needed = min(message_tokens(shorter), message_tokens(smallest))
     if needed > room:
         raise BudgetTooSmallError(f"the least window needs {needed} tokens of messages", details={"needed": needed})
-    return Fitted(shorter, breaks, is_final)
+    return FittedView(shorter, breaks, is_final)
 
 
 def is_lowered(view: WindowDraft) -> bool:
@@ -167,7 +167,7 @@ class _Epoch:
         self._is_open = _is_open(view)
         self._is_read = not reads_room or self._tail(self._oldest) > self.room
 
-    def compaction(self, position: int) -> Fitted | int | None:
+    def compaction(self, position: int) -> FittedView | int | None:
         """Return the view from the message at a position on, in which its provider has summarised all before.
 
         Where that does not fit, return the position since when; None when the message is not sent whole, or can't be first. Before
@@ -204,7 +204,7 @@ class _Epoch:
             oldest=loops[border.loop].number,
             compacted_to=first - 1,
         )
-        return Fitted(view, (EpochStart(self.elements[own].last, "compaction", "base"), shrunk))
+        return FittedView(view, (EpochStart(self.elements[own].last, "compaction", "base"), shrunk))
 
     def _index_of(self, position: int) -> int | None:
         """Return the index of the unit that says the message at a position; None when it is not sent whole."""
@@ -221,7 +221,7 @@ class _Epoch:
         loop = self.view.loops[place.loop]
         return [loop.units[place.unit].entry] if loop.level == "whole" else []
 
-    def candidates(self) -> Iterator[Fitted]:
+    def candidates(self) -> Iterator[FittedView]:
         """Yield the view behind its border; then, where a note saves more than the tail, with an empty tail."""
         if not self.view.loops:
             return
@@ -255,7 +255,7 @@ class _Epoch:
             return LINE_TOKENS if has_evicted(self.view) else 0
         return max(int((1 - self.step.high) * self.room), least_tokens(self.view, self._place(index)))
 
-    def _fitted(self, index: int) -> Fitted:
+    def _fitted(self, index: int) -> FittedView:
         """Return the view with its tail behind the element at ``index``."""
         room = self._base_room(index)
         base = Base(self.view, self._place(index), room, self.step) if index else None
@@ -269,7 +269,7 @@ class _Epoch:
         view = replace(self.view, loops=loops)
         start, is_full = self._start(index), base is None or base.is_full
         is_final = not self._is_open or (start is not None and is_full and self._is_read)
-        return Fitted(view, (start or NEVER_BROKEN, shrunk), is_final, self._reserve if index else self._of_whole)
+        return FittedView(view, (start or NEVER_BROKEN, shrunk), is_final, self._reserve if index else self._of_whole)
 
     def _with_cuts(
         self, loops: tuple[Loop, ...], index: int, tail: Sequence[_Element], room: int

@@ -12,7 +12,7 @@ from turnlog.providers.blocks import kind_of, placeholder_text
 from turnlog.providers.registry import CODECS
 from turnlog.windows.budgets import Budget
 from turnlog.windows.digests import Tally
-from turnlog.windows.prefix import Made
+from turnlog.windows.prefix import RenderedWindow
 from turnlog.windows.prices import (
     LINE_TOKENS,
     NOTHING_SAID_TOKENS,
@@ -37,12 +37,12 @@ class Manifest:
     recalled: tuple[RecalledMessage, ...] = ()
 
 
-def manifest_of(made: Made) -> Manifest:
+def manifest_of(window: RenderedWindow) -> Manifest:
     """Return the manifest with parts in the order in which they are sent; messages that are never sent come last."""
-    view, request, tally = made.plan.view, made.request, Tally()
+    view, request, tally = window.plan.view, window.request, Tally()
     # A value is charged to the first note that has it.
     notes = [tuple(map(tally.add, loop.notes)) for loop in view.loops]
-    parts = [*_parts(view, notes, request), *_lost_blocks(made)]
+    parts = [*_parts(view, notes, request), *_lost_blocks(window)]
     totals = {
         "system": request.system_tokens + view.preamble_tokens,
         "tools": request.tools_tokens,
@@ -86,15 +86,15 @@ def _parts(view: WindowDraft, notes: Sequence[tuple[int, ...]], request: WindowR
         yield _message(entry.position, entry.loop or None, "out", 0, reason)
 
 
-def _lost_blocks(made: Made) -> Iterator[WindowPart]:
+def _lost_blocks(window: RenderedWindow) -> Iterator[WindowPart]:
     """Yield a part for each type of blocks of a whole message that are not sent, not even as text.
 
     Another format has no place for them, or in their own format they have no legal form.
     """
-    view, format = made.plan.view, made.request.format
+    view, format = window.plan.view, window.request.format
     own = [block for unit in view.preamble for block in _own_blocks(unit, format)]
     own += [block for loop in view.loops for block in _own_in(loop, format)]
-    sent = made.sent if any(entry.event.format == format for entry, _ in own) else {}
+    sent = window.sent if any(entry.event.format == format for entry, _ in own) else {}
     for entry, kinds in own:
         is_own, lost = entry.event.format == format, Counter(kinds)
         for body in sent.get(entry.position, ()) if is_own else ():

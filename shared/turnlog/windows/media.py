@@ -72,7 +72,7 @@ class _Item(NamedTuple):
     answers_before: int
 
 
-class _Sent:
+class _SentMedia:
     """The media that are sent, oldest first, and the totals that limits are compared with."""
 
     def __init__(self, limits: MediaLimits) -> None:
@@ -124,7 +124,7 @@ def within_media_limits(
     """
     if limits is None:
         return list(shares), None, None
-    media, left, since, first = _Sent(limits), dict[int, set[int]](), None, None
+    media, left, since, first = _SentMedia(limits), dict[int, set[int]](), None, None
     for items in _items(shares):
         large = {item.number for item in items if item.chars > limits.image_chars or item.side > limits.side}
         gone = media.add([item for item in items if item.number not in large])

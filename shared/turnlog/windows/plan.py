@@ -17,7 +17,7 @@ from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.assembly import Memory, assemble, with_system_as_loop
 from turnlog.windows.breaks import EpochStart, breaks_of_results
 from turnlog.windows.budgets import too_small
-from turnlog.windows.epochs import Fitted, fit, is_lowered
+from turnlog.windows.epochs import FittedView, fit, is_lowered
 from turnlog.windows.ledger import bounded, ledger_of_message
 from turnlog.windows.prices import LINE_TOKENS, extra_tokens, redacted_tokens
 from turnlog.windows.recalled import RecallMessages, recalled_in
@@ -158,7 +158,7 @@ class WindowPlan:
         sendable = ((entry.position, entry.facts) for entry in self.entries if not never_sent(entry))
         return not results or not any(position in results for position, _ in pair(sendable).orphans)
 
-    def certain(self) -> list[MessageEvent]:
+    def missing_in_every_window(self) -> list[MessageEvent]:
         """Return messages without a body that every window sends: before the first loop, in the current one, or pinned."""
         view = self._stepped(self.view)
         units = [*view.preamble, *(unit for loop in view.loops[-1:] for unit in loop.units)]
@@ -166,7 +166,7 @@ class WindowPlan:
         by_position = {entry.position: entry for unit in units for entry in unit.entries}
         return [entry.event for entry in by_position.values() if entry.message is None]
 
-    def fitted(self, recall: RecallMessages | None) -> Fitted:
+    def fitted(self, recall: RecallMessages | None) -> FittedView:
         """Return the view within the budget, and the start of its epoch as far as policy and budget decide it.
 
         With ``recall`` room is set aside for what it brings back. A summary that does not fit is left out, and the messages it
@@ -200,7 +200,7 @@ class WindowPlan:
             view = applied(step, view, Room(self.request.budget.tokens, fixed))
         return view
 
-    def _fitted(self, view: WindowDraft, recall: RecallMessages | None) -> Fitted:
+    def _fitted(self, view: WindowDraft, recall: RecallMessages | None) -> FittedView:
         request = self.request
         stepped = self._stepped(view)
         room = request.budget.tokens - request.fixed_tokens
@@ -220,14 +220,14 @@ class WindowPlan:
         is_final = fitted.is_final and self.is_final and self.keeps_newest
         if fitted.view.compacted_to:
             breaks = [*fitted.breaks, *self._breaks_of_steps(fitted.view, fitted.view.oldest)]
-            return Fitted(fitted.view, tuple(breaks), is_final)
+            return FittedView(fitted.view, tuple(breaks), is_final)
         shown = self._without_oldest(fitted.view)
         breaks = [*fitted.breaks, *self._breaks_of_steps(stepped, shown.oldest)]
         before = recall.reserve(replace(stepped, loops=stepped.past), room) if recall is not None else 0
         if reserve == fitted.reserve != before:
             # Less was set aside for the loop before, because earlier loops had less.
             breaks.append(EpochStart(stepped.loops[-1].first, "recall", "base"))
-        return Fitted(shown, tuple(breaks), is_final, fitted.reserve)
+        return FittedView(shown, tuple(breaks), is_final, fitted.reserve)
 
     @property
     def _compactions(self) -> Sequence[int] | None:
@@ -388,11 +388,11 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
 
 def _planned(
     history: History, request: WindowRequest, memory: Memory, recall: RecallMessages | None
-) -> tuple[WindowPlan, Fitted]:
+) -> tuple[WindowPlan, FittedView]:
     """Return the plan over as much of the log as matters, and its view within the budget with all bodies that it sends."""
-    read = _Entries(history, memory.entries, request)
+    reader = _EntryReader(history, memory.entries, request)
     while True:
-        read.make()
+        reader.read()
         plan = WindowPlan.of(history, memory, request)
         try:
             fitted = plan.fitted(recall)
@@ -405,7 +405,7 @@ def _planned(
             if not is_final and history.read_on():
                 continue
             # The reported need is exact only once all messages that every window sends are read.
-            wanted = plan.certain()
+            wanted = plan.missing_in_every_window()
             if not wanted:
                 raise
         else:
@@ -416,7 +416,7 @@ def _planned(
             wanted = missing_bodies(fitted.view)
             if not wanted:
                 return plan, fitted
-        read.bring(wanted)
+        reader.fetch(wanted)
 
 
 def _outgrown(history: History, request: WindowRequest) -> int | None:
@@ -432,23 +432,23 @@ def _outgrown(history: History, request: WindowRequest) -> int | None:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class _Entries:
-    """The entries of the messages that have been read, each made once."""
+class _EntryReader:
+    """Reads messages of a log, and makes the entry of each once."""
 
     history: History
     entries: dict[int, Entry]
     request: WindowRequest
 
-    def make(self) -> None:
+    def read(self) -> None:
         """Read older commits while all would be sent; make entries of their messages, with bodies where a card says too little."""
         while _fits_whole(self.history, self.request) and self.history.read_on():
             pass
         sources = (*self.history.kept, *self.history.sources)
         new = [source for source in sources if source.event.position not in self.entries]
         self._add(new)
-        self.bring([source.event for source in new if source.event.body is None and self._needs_body(source.event)])
+        self.fetch([source.event for source in new if source.event.body is None and self._needs_body(source.event)])
 
-    def bring(self, events: list[MessageEvent]) -> None:
+    def fetch(self, events: list[MessageEvent]) -> None:
         """Fetch the bodies of messages."""
         fetched = self.history.fetch(events) if events else {}
         entries = [self.entries[event.position] for event in events]
@@ -479,7 +479,7 @@ def _fits_whole(history: History, request: WindowRequest) -> bool:
     return request.policy.keeps_all and bool(history.unread) and tokens < request.budget.tokens / 2
 
 
-def _limit_breaks(plan: WindowPlan, fitted: Fitted, history: History) -> Iterator[EpochStart]:
+def _limit_breaks(plan: WindowPlan, fitted: FittedView, history: History) -> Iterator[EpochStart]:
     """Yield a break at the newest message where not all that matters could be read.
 
     While the window sends all messages up to the limit of reading, the next one begins with the same message: the break stays.

@@ -51,7 +51,7 @@ class Prefix:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Made:
+class RenderedWindow:
     """A window before it is returned: its plan, the request that is sent, its turns as rendered, and the breaks before it."""
 
     plan: WindowPlan
@@ -61,7 +61,7 @@ class Made:
     breaks: tuple[EpochStart, ...]
 
     @classmethod
-    def of(cls, plan: WindowPlan, breaks: tuple[EpochStart, ...]) -> Made:
+    def of(cls, plan: WindowPlan, breaks: tuple[EpochStart, ...]) -> RenderedWindow:
         """Render a planned view. ``breaks`` are those of the request: of settings, summary and budget."""
         breaks, request, codec = (*breaks, *plan.breaks), plan.request, codec_of(plan.request.format)
         refs = {place: ref for loop in plan.view.loops for place, ref in _refs_of(loop).items()}
@@ -139,73 +139,75 @@ def _newest_answer(entries: Sequence[Entry]) -> int | None:
     return entries[index].position
 
 
-def prefix_of(made: Made) -> tuple[Prefix, int]:
+def prefix_of(window: RenderedWindow) -> tuple[Prefix, int]:
     """Return the stable prefix, and the number of turns that the previous window sent too.
 
     The previous window ended before the newest answer.
     """
-    position = _newest_answer(made.plan.entries)
-    if position is None and any(broken.reason == "summary" for broken in made.breaks):
+    position = _newest_answer(window.plan.entries)
+    if position is None and any(broken.reason == "summary" for broken in window.breaks):
         # The summary covers the newest answer, too.
-        return Prefix(_frame_tokens(made), "summary", "summary"), 0
+        return Prefix(_frame_tokens(window), "summary", "summary"), 0
     if position is None or position == 1:
         return Prefix(0, None, "first"), 0
-    breaks = [broken for broken in made.breaks if broken.position >= position]
-    position = sent_before(made.plan.view, position, answer_open_calls=made.request.answer_open_calls)
+    breaks = [broken for broken in window.breaks if broken.position >= position]
+    position = sent_before(window.plan.view, position, answer_open_calls=window.request.answer_open_calls)
     if not breaks:
-        turns = turns_before(made, position)
-        if made.end_of(turns) is None:
-            return Prefix(_frame_tokens(made) if turns else 0, None, "first"), 0
-        return Prefix(_begun_tokens(made, turns)), turns
+        turns = turns_before(window, position)
+        if window.end_of(turns) is None:
+            return Prefix(_frame_tokens(window) if turns else 0, None, "first"), 0
+        return Prefix(_begun_tokens(window, turns)), turns
     start = first_in_window(breaks)
     if start.broke_at == "tools":
         return Prefix(0, "tools", start.reason), 0
     if start.broke_at == "system":
-        return Prefix(_tools_tokens(made), "system", start.reason), 0
+        return Prefix(_tools_tokens(window), "system", start.reason), 0
     turns, broken = 0, start.broke_at
-    if isinstance(broken, int) and any(share.place == broken for share in made.shares):
-        turns = turns_before(made, min(broken, position))
-    return Prefix(_begun_tokens(made, turns), broken, start.reason), turns
+    if isinstance(broken, int) and any(share.place == broken for share in window.shares):
+        turns = turns_before(window, min(broken, position))
+    return Prefix(_begun_tokens(window, turns), broken, start.reason), turns
 
 
-def turns_before(made: Made, position: int) -> int:
+def turns_before(window: RenderedWindow, position: int) -> int:
     """Return the number of turns before the first message at or behind a position."""
     return sum(
-        1 for _ in takewhile(lambda share: not isinstance(share.place, int) or share.place < position, made.shares)
+        1 for _ in takewhile(lambda share: not isinstance(share.place, int) or share.place < position, window.shares)
     )
 
 
-def _frame_tokens(made: Made) -> int:
+def _frame_tokens(window: RenderedWindow) -> int:
     """Return a lower bound of the tokens of tools and system text, as far as the previous window certainly had the same.
 
     Where system messages at the beginning join the system text, another beginning of the messages may change it.
     """
-    return _tools_tokens(made) + (0 if made.request.format in FENCING else _system_tokens(made))
+    return _tools_tokens(window) + (0 if window.request.format in FENCING else _system_tokens(window))
 
 
-def _begun_tokens(made: Made, turns: int) -> int:
+def _begun_tokens(window: RenderedWindow, turns: int) -> int:
     """Return a lower bound of the tokens of tools, system text and the first turns; if no message begins so, `_frame_tokens`."""
-    end = made.end_of(turns)
+    end = window.end_of(turns)
     if end is None:
-        return _frame_tokens(made)
-    begun, system = end.message + 1, _system_tokens(made)
-    if made.request.system is not None and made.request.format in _SYSTEM_IS_A_MESSAGE:
+        return _frame_tokens(window)
+    begun, system = end.message + 1, _system_tokens(window)
+    if window.request.system is not None and window.request.format in _SYSTEM_IS_A_MESSAGE:
         begun, system = (begun - 1, system) if begun else (0, 0)
-    codec, pairs = codec_of(made.request.format), zip(made.shares[:turns], made.rendered.bodies, strict=False)
-    return _tools_tokens(made) + system + begun * MESSAGE_OVERHEAD + sum(least_of_share(*pair, codec) for pair in pairs)
+    codec, pairs = codec_of(window.request.format), zip(window.shares[:turns], window.rendered.bodies, strict=False)
+    return (
+        _tools_tokens(window) + system + begun * MESSAGE_OVERHEAD + sum(least_of_share(*pair, codec) for pair in pairs)
+    )
 
 
-def _tools_tokens(made: Made) -> int:
+def _tools_tokens(window: RenderedWindow) -> int:
     """Return at most the tokens of the tools' compact JSON."""
-    known, tools = made.request.tools_least, made.rendered.tools
+    known, tools = window.request.tools_least, window.rendered.tools
     if known is not None:
         return known
     return lower_bound_tokens(sendable_json_text(list(tools))) if tools else 0
 
 
-def _system_tokens(made: Made) -> int:
+def _system_tokens(window: RenderedWindow) -> int:
     """Return at most the tokens of the system text."""
-    request, system = made.request, made.rendered.system
+    request, system = window.request, window.rendered.system
     if system is None and request.format in _SYSTEM_IS_A_MESSAGE:
         system = request.system
     if system is None:

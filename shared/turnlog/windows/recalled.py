@@ -193,7 +193,7 @@ class RecalledParts:
         """Return whether the same search in the same room has these questions first."""
         return (self.search, self.reserve, self.asked) == (search, reserve, asked[: len(self.asked)])
 
-    def followed(
+    def with_next(
         self, view: WindowDraft, loop: Loop, question: Question | None, hits: Sequence[RecallHit]
     ) -> RecalledParts:
         """Return the parts with that of the next loop. Where it does not fit beside the others, these leave."""
@@ -254,7 +254,7 @@ def recalled_in(
         return RecalledParts(scope, 0, way.messages, parts=(mark,)), (start,)
     hits = iter(results)
     for loop, question in zip(loops[count:], asked[count:], strict=True):
-        made = made.followed(view, loop, question, next(hits) if question is not None else ())
+        made = made.with_next(view, loop, question, next(hits) if question is not None else ())
     if of_user and known is not None and [part.text for part in known.parts] != [part.text for part in made.parts]:
         breaks = (*breaks, EpochStart(loops[-1].last, "recall", "base"))
     return made, (*breaks, *made.breaks)

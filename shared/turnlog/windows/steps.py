@@ -332,8 +332,9 @@ class Pin(Step):
         units = zip(loop.units, chosen, strict=True)
         changed = replace(loop, units=tuple(pinned(unit) if is_chosen else unit for unit, is_chosen in units))
         # The note of a digest does not repeat the values of pinned messages.
-        is_told = loop.level == "digest"
-        return with_note(changed, max_values=sum(len(note.values) for note in loop.notes)) if is_told else changed
+        if loop.level != "digest":
+            return changed
+        return with_note(changed, max_values=sum(len(note.values) for note in loop.notes))
 
     def _agrees(self, entry: Entry, first: int | None) -> bool:
         envelope = entry.event.envelope

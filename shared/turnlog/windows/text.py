@@ -30,7 +30,7 @@ _SEPARATOR_TOKENS = 3
 """The most tokens of a comma and a space between two values, with what their borders may add."""
 
 _JOIN_TOKENS = 4
-_TOLD_CHARS = 1_000
+_SCRIPT_CHARS = 1_000
 """Characters of the text from which its language is detected. A change needs a new `RENDERER_VERSION`."""
 _LABELS: dict[Script, str] = {"chinese": "前文摘要：", "japanese": "これまでの要約：", "korean": "이전 대화 요약:"}
 """Label before the text, by its script; other texts need none, because the fence is in English."""
@@ -119,7 +119,7 @@ MOST_AROUND = 64
 
 
 def _label(event: SummaryEvent, label: str | None) -> str:
-    return _line(label if label is not None else _label_for(event.text[:_TOLD_CHARS]))
+    return _line(label if label is not None else _label_for(event.text[:_SCRIPT_CHARS]))
 
 
 @lru_cache(maxsize=64)

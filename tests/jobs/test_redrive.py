@@ -24,13 +24,6 @@ from turnlog.settings import Settings
 from turnlog.testing.fixed import SequentialIds
 
 
-@pytest.fixture(autouse=True)
-def _at_once(harness: Any) -> None:
-    """moto has one host, which knows all letters: nothing is to be waited for."""
-    if harness.name == "moto":
-        harness.app.engine.queue._look_seconds = 0
-
-
 def work(harness: Any) -> None:
     """Run what waits in the queue: a worker takes one job at a time."""
     while poller(harness).run_once():

@@ -78,8 +78,6 @@ def test_d1_a_worker_that_is_ended_in_the_middle(
 def test_a_dead_letter_of_any_kind_is_redriven_and_done(
     harness: Harness, kind: str, tells: Callable[..., None]
 ) -> None:
-    if harness.name == "moto":
-        harness.app.engine.queue._look_seconds = 0  # type: ignore[union-attr]
     session, job = begun(harness, kind, "ada")
     bury(harness)
     assert len(letters(harness)) >= 1

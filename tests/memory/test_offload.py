@@ -389,8 +389,6 @@ def _owner_jobs() -> Any:
 
 
 def test_wrong_settings_fail_the_job_and_it_can_be_redriven(harness: Harness, recorder: Recorder) -> None:
-    if harness.name == "moto":
-        harness.app.engine.queue._look_seconds = 0  # type: ignore[union-attr]
     log = harness.log()
     log.sessions.create("s").append(TEA)
     log.sessions.get("s").end()

@@ -17,6 +17,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import MalformedError, NotFoundError, UnavailableError
 from turnlog.core.identity import Owner
+from turnlog.core.times import rfc3339
 from turnlog.http.lambda_workers import make_worker
 from turnlog.log.keys import OwnerKeys
 from turnlog.ports import JOB_KINDS
@@ -324,7 +325,8 @@ def test_a_job_is_kept_for_thirty_days_from_its_last_change(harness: Any) -> Non
     job = filled(harness.log(), 4).compress(mode="async")
     key = OwnerKeys(Owner.of("acme", "ada")).jobs.record(job.job_id)
     for status in ("queued", "done"):
-        assert harness.log().job(job.job_id).status == status
+        result = harness.log().job(job.job_id)
+        assert (result.status, result.updated_at) == (status, rfc3339(harness.clock.now_ms()))
         item = harness.app.engine.items.get_many([key])[key]
         assert item["ttl"] == harness.clock.now_ms() // 1000 + 30 * 86_400
         harness.clock.advance(3_600)

@@ -17,6 +17,7 @@ from turnlog.client.model import Turnlog
 from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import InvalidInputError, NotFoundError, SummariserConfigError, UnavailableError
 from turnlog.core.identity import Owner
+from turnlog.core.times import rfc3339
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.records import Record
 from turnlog.ports import JobQueue
@@ -74,9 +75,12 @@ def test_failed_jobs_are_queued_again_when_their_cause_is_mended(harness: Any) -
     work(harness)
     assert [job.status for job in log.jobs()] == ["failed", "failed"]
     assert log.redrive().jobs == [], "failed jobs are asked for"
+    harness.clock.advance(3_600)
     assert log.redrive(failed[0].job_id).jobs == [failed[0].job_id]
-    again = log.job(failed[0].job_id)
-    assert (again.status, again.error, again.attempts) == ("queued", None, 1)
+    again, now = log.job(failed[0].job_id), harness.clock.now_ms()
+    assert (again.status, again.error, again.attempts, again.updated_at) == ("queued", None, 1, rfc3339(now))
+    key = OwnerKeys(Owner.of("acme", "ada")).jobs.record(again.job_id)
+    assert harness.app.engine.items.get_many([key])[key]["ttl"] == now // 1000 + 30 * 86_400
     work(harness)
     assert log.redrive(failed=True).jobs == [failed[1].job_id]
     work(harness)

@@ -17,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 from botocore.loaders import create_loader
 from botocore.model import ServiceModel
 
+from turnlog.core.json_values import is_unicode
+
 MEMORY_ID = "turnlog_memory-Ab12Cd34Ef"
 ARN = f"arn:aws:bedrock-agentcore:eu-central-1:111122223333:memory/{MEMORY_ID}"
 TEMPLATE = "/turnlog/{actorId}/{sessionId}/"
@@ -280,6 +282,8 @@ def _check(shape: Any, value: Any) -> None:
             _check(shape.key, name)
             _check(shape.value, member)
     elif shape.type_name == "string":
+        if not is_unicode(value):
+            raise RefusedError(400, "SerializationException")
         _check_size(len(value), limits)
         if "pattern" in limits and not re.fullmatch(limits["pattern"], value):
             raise RefusedError(400, "ValidationException")

@@ -206,6 +206,11 @@ def test_a_question_is_cut_to_what_the_service_takes(memory: AgentCoreMemoryEngi
     assert asked["namespacePath"] == "/turnlog/t-acme:u-ada/"
 
 
+def test_an_id_that_is_no_records_is_not_looked_for(memory: AgentCoreMemoryEngine, service: AgentCore) -> None:
+    memory.forget(ADA, ["unknown-id"])
+    assert service.calls == []
+
+
 def test_e1_nothing_of_a_person_is_left(memory: AgentCoreMemoryEngine, service: AgentCore) -> None:
     for session_id in ("s1", "s2"):
         for first in range(0, 300, 100):

@@ -26,6 +26,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import MemoryConfigError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import Offloaded
+from turnlog.jobs.worker import Later
 from turnlog.memory.hand_over import MAX_WAITS
 from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
 from turnlog.settings import Settings
@@ -380,6 +381,35 @@ def test_an_engine_that_is_down_for_a_day_leaves_a_dead_letter(harness: Harness,
     recorder.failing = UnavailableError("down")
     with pytest.raises(UnavailableError):
         harness.app.offload_session.run(Owner.of("acme", "ada"), "s", options)
+
+
+@SQLITE
+@pytest.mark.parametrize(
+    ("waits", "asked_seconds", "delay_seconds"),
+    [
+        (0, None, 30),
+        (1, None, 60),
+        (4, None, 480),
+        (5, None, 900),
+        (99, None, 900),
+        (0, 45, 45),
+        (2, 45, 120),
+        (0, 999, 900),
+    ],
+)
+def test_each_wait_for_an_engine_that_is_down_is_longer_to_fifteen_minutes(
+    harness: Harness, recorder: Recorder, waits: int, asked_seconds: int | None, delay_seconds: int
+) -> None:
+    session = harness.log().sessions.create("s")
+    session.append(TEA)
+    session.end()
+    (job,) = offloads(harness.log())
+    record = harness.app.log.records.get(_owner_jobs(), job.job_id)
+    recorder.failing = UnavailableError("down", retry_after_seconds=asked_seconds)
+    options = {**record.content["options"], "waits": waits}
+    later = harness.app.offload_session.run(Owner.of("acme", "ada"), "s", options)
+    assert isinstance(later, Later)
+    assert (later.delay_seconds, later.options) == (delay_seconds, {**options, "waits": waits + 1})
 
 
 def _owner_jobs() -> Any:

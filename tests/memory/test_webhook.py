@@ -218,7 +218,8 @@ def test_throttled() -> None:
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 408, 409, 425])
 def test_it_is_away(status: int) -> None:
-    failing(UnavailableError, [Says(status, CANARY.encode())], ["known", "erase"])
+    errors = failing(UnavailableError, [Says(status, CANARY.encode(), {"Retry-After": "7"})], ["known", "erase"])
+    assert {error.retry_after_seconds for error in errors} == {7}
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 301, 302, 307, 308])
@@ -308,6 +309,12 @@ def test_an_empty_answer_is_one() -> None:
     server.close()
 
 
+def test_memories_are_forgotten_once_and_500_at_a_time(memory: WebhookMemoryEngine, server: WebhookServer) -> None:
+    ids = [f"m{number}" for number in range(501)]
+    memory.forget(ADA, ids + ids)
+    assert [json.loads(body)["memory_ids"] for _, body in server.asked] == [ids[:500], ids[500:]]
+
+
 def test_nothing_to_say_is_not_said(memory: WebhookMemoryEngine, server: WebhookServer) -> None:
     part = part_of(ADA, "s1", [])
     assert isinstance(part, Offloaded)
@@ -339,8 +346,9 @@ def test_an_address_that_is_none(url: str) -> None:
 
 def test_a_short_secret_is_none() -> None:
     with pytest.raises(InvalidInputError, match="TURNLOG_MEMORY_WEBHOOK_SECRET") as raised:
-        WebhookMemoryEngine("https://h", "short", timeout_seconds=1, clock=FixedClock(), ids=SequentialIds())
+        WebhookMemoryEngine("https://h", "short" * 3, timeout_seconds=1, clock=FixedClock(), ids=SequentialIds())
     assert "short" not in str(raised.value)
+    WebhookMemoryEngine("https://h", "s" * 16, timeout_seconds=1, clock=FixedClock(), ids=SequentialIds())
 
 
 def test_the_certificate_is_checked() -> None:

@@ -207,7 +207,7 @@ class AgentCoreMemoryEngine:
             "retrieve_memory_records",
             "memoryRecordSummaries",
             namespacePath=path,
-            searchCriteria={"searchQuery": query, "topK": min(max(limit, 1), MAX_BATCH)},
+            searchCriteria={"searchQuery": query, "topK": min(limit, MAX_BATCH)},
         )
         for page in pages:
             records += below(path, page)

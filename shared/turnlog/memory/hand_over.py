@@ -414,7 +414,7 @@ def _later(options: JsonObject, error: UnavailableError) -> Later:
     waits = cast("int", options.get("waits", 0))
     if waits >= MAX_WAITS:
         raise error
-    wait = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2 ** min(waits, 10))
+    wait = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2**waits)
     wait = max(wait, min(error.retry_after_seconds or 0, _LONGEST_WAIT_SECONDS))
     return Later(
         {"status": "waiting", "reason": error.error_code, "waits": waits + 1}, {**options, "waits": waits + 1}, wait

@@ -40,7 +40,7 @@ class LoopState:
         if self.number == 0:
             opens = role != "system"
         else:
-            is_due = arrival.timed_out or (self.has_user and self.answered)
+            is_due = arrival.timed_out or self.answered
             opens = role == "user" and is_due and not arrival.joins and not arrival.interrupted
         if opens:
             state = LoopState(number=self.number + 1, start=arrival.position)

@@ -170,11 +170,12 @@ def test_rfc_6902_appendix_a(name: str, target: Any, operations: Any, result: An
         ({"op": "move", "path": "/b"}, "/0/from"),
         ({"op": "move", "path": "/b", "from": "/x"}, "/0/from"),
         ({"op": "move", "path": "/a/b", "from": "/a"}, "/0/path"),
+        ({"op": "move", "path": "/m/0/0", "from": "/m/0"}, "/0/path"),
         ({"op": "copy", "path": "/b", "from": "/x"}, "/0/from"),
     ],
 )
 def test_what_does_not_apply_names_its_place(operation: Any, pointer: str) -> None:
-    target = {"a": {}, "l": [1, 2], "n": 1, "t": True}
+    target = {"a": {}, "l": [1, 2], "m": [[1], [2]], "n": 1, "t": True}
     with pytest.raises(PatchError) as caught:
         apply_operations(target, [operation])
     assert [problem.pointer for problem in caught.value.problems] == [pointer]
@@ -255,6 +256,13 @@ def test_what_a_limit_refuses_today_is_read_when_it_is_stored() -> None:
     state, steps = apply_patches({"a": [0] * 50_000}, [patch])
     assert len(state["a"]) == 50_000 and steps > MAX_STEPS  # type: ignore[arg-type]
     assert apply_patches({}, [[{"op": "add", "path": "/n", "value": 1}] * (MAX_OPERATIONS + 1)])[0] == {"n": 1}
+    large = "x" * (MAX_WORK_BYTES // 2)
+    assert apply_patches({}, [[{"op": "add", "path": "/n", "value": large}]] * 3)[0] == {"n": large}
+
+
+def test_a_state_whose_root_is_removed_is_no_state() -> None:
+    with pytest.raises(PatchError, match="not an object"):
+        apply_patch({"a": 1}, [{"op": "remove", "path": ""}])
 
 
 def test_an_ordinary_patch_takes_steps_by_what_it_changes_and_not_by_what_is_there() -> None:

@@ -57,6 +57,17 @@ def test_a_poller_whose_start_was_ended_by_ctrl_c_is_stopped_too(harness: Any, m
     assert ended.is_set() and not stopping.is_alive()
 
 
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_chore_runs_at_the_start_and_then_every_minute(harness: Any) -> None:
+    start, times = harness.clock.now_ms(), list[int]()
+    queue, worker = harness.app.engine.queue, make_worker(JOB_KINDS, harness.app)
+    polling = Poller(queue, worker, clock=harness.clock, chore=lambda: times.append(harness.clock.now_ms()))
+    for seconds in (0, 59.999, 0.001, 60):
+        harness.clock.advance(seconds)
+        polling.run_chore()
+    assert times == [start, start + 60_000, start + 120_000]
+
+
 def test_a_job_goes_through_the_queue(harness: Any) -> None:
     log = harness.log()
     session = filled(log, 6)

@@ -20,11 +20,13 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.summaries import Spent, Summarised, SummaryRequest
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.log.keys import TenantKeys
 from turnlog.summaries.budget import Spending, SummariseWithinBudget
 from turnlog.summaries.summarisers import ExtractiveSummariser
-from turnlog.testing.fixed import SequentialIds
+from turnlog.testing.fixed import FixedClock, SequentialIds
 
 DAY_SECONDS = 24 * 3600
 GOOD = "All orders have left the warehouse."
@@ -136,6 +138,26 @@ def test_calls_at_the_same_time_share_one_budget(harness: Harness) -> None:
     assert spent(harness) == Spent(2, 700, 50, 0)
 
 
+def test_a_budget_that_others_change_at_every_try_is_busy(harness: Harness) -> None:
+    other, pauses = spending(harness), list[float]()
+
+    class Racing(FixedClock):
+        """A clock in whose pauses another writer comes first."""
+
+        def sleep(self, seconds: float) -> None:
+            pauses.append(seconds)
+            assert other.reserve("acme", 1, limit=1_000) is not None
+
+    counted = Spending(harness.app.engine.items, Racing(), SequentialIds())
+    reservation = counted.reserve("acme", 400, limit=1_000)
+    assert reservation is not None and pauses == []
+    other.reserve("acme", 1, limit=1_000)
+    with pytest.raises(UnavailableError, match="all 10 tries") as raised:
+        counted.settle(reservation, input_tokens=10, output_tokens=1)
+    assert raised.value.error_code == "busy"
+    assert pauses == [0.025] * 10
+
+
 def test_a_call_over_midnight_is_settled_on_its_day(harness: Harness) -> None:
     counted, yesterday = spending(harness), harness.clock.now_ms()
     reservation = counted.reserve("acme", 400, limit=1_000)
@@ -188,6 +210,29 @@ def test_a_request_without_a_tenant_is_not_counted(harness: Harness) -> None:
     assert composed.summarise(SummaryRequest("", (), 100)) == PAID
     assert composed.summarise(SummaryRequest("", (), 100)).summariser == "extractive-4 (refused: empty)"
     assert harness.faults.calls == before
+
+
+def test_the_operator_is_told_what_calls_took_and_what_was_over_the_budget() -> None:
+    counts, counter, items = list[tuple[str, int]](), EstimateCounter(), SqliteItemTable(SqliteDatabase(MEMORY))
+
+    class Counts:
+        """`Signals` that are kept."""
+
+        def count(self, name: str, value: int = 1) -> None:
+            counts.append((name, value))
+
+    model = ScriptedSummariser([PAID, REFUSED, Summarised(GOOD, "m", 1, 0)])
+    composed = SummariseWithinBudget(
+        model,
+        ExtractiveSummariser(counter),
+        Spending(items, FixedClock(), SequentialIds()),
+        counter,
+        tokens_per_day=2_007,
+        signals=Counts(),
+    )
+    for _ in range(4):
+        composed.summarise(SummaryRequest("", (), 100, "acme"))
+    assert counts == [("summary_tokens", tokens) for tokens in (1_000, 307, 1)] + [("summary_over_budget", 1)]
 
 
 def test_v2_logs_have_counts_and_reasons_only(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:

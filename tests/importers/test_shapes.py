@@ -87,9 +87,10 @@ def test_an_imported_session_has_the_times_of_its_source(harness: Any, tmp_path:
     times = {"created_at": "2025-01-02T03:04:05Z", "updated_at": "2025-02-02T03:04:05.5Z"}
     own = {**sample(DOCUMENT), "id": "own", **times}
     none = {name: value for name, value in sample(DOCUMENT).items() if name not in times} | {"id": "none"}
-    import_files(log, [written(tmp_path, "two.json", [own, none])]).check()
+    report = import_files(log, [written(tmp_path, "two.json", [own, none])]).check()
     stamps = [item["timestamp"] for item in none["history"]]
     expected = {"own": [rfc3339(milliseconds_of(time)) for time in times.values()]}
+    assert [(row.first_at, row.last_at) for row in report.sessions] == [(stamps[0], stamps[-1])] * 2
     expected["none"] = [rfc3339(milliseconds_of(time)) for time in (stamps[0], stamps[-1])]
     for session_id, (created_at, updated_at) in expected.items():
         session = log.sessions.get(session_id)

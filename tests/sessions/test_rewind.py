@@ -203,6 +203,15 @@ def test_to_a_time(harness: Harness) -> None:
     assert seen(session) == ["Question 1", "Answer 1"]
 
 
+def test_diff_names_the_summary_of_each_moment(harness: Harness) -> None:
+    session = filled(harness.log(), 5)
+    before = session.info().head
+    session.compress(keep_loops=1)
+    after = session.info().head
+    places = [(diff.summary_from, diff.summary_to) for diff in (session.diff(before), session.diff(after, before))]
+    assert places == [(None, after), (after, None)]
+
+
 def test_diff_tells_what_came_and_what_left(rich: Session) -> None:
     head = rich.info().head
     result = rich.diff(3)

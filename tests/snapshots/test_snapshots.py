@@ -11,16 +11,20 @@ from turnlog.client.model import Session
 from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, MalformedError, NotFoundError
 from turnlog.log.keys import SessionKeys
 
+TOOL = {"name": "search", "description": "Searches the web.", "input_schema": {"type": "object"}}
+
 
 @pytest.fixture
 def session(log: Any) -> Session:
-    made: Session = log.sessions.create("s", system="Be brief.", state={"mood": "calm"}, metadata={"team": "a"})
+    made: Session = log.sessions.create(
+        "s", system="Be brief.", model="gpt-4o", tools=[TOOL], state={"mood": "calm"}, metadata={"team": "a"}
+    )
     made.append(user("one"), {"role": "assistant", "content": "1"}, run={"iteration": 1})
     return made
 
 
 def test_d6_a_snapshot_is_the_session_at_one_commit(session: Session) -> None:
-    made = session.create_snapshot("before", metadata={"why": "test"})
+    made, info = session.create_snapshot("before", metadata={"why": "test"}), session.info()
     session.append(user("two"), run={"iteration": 2})
     session.patch_agent({"iteration": 3})
     for value in (session.snapshot("before"), session.snapshot(made.snapshot_id)):
@@ -32,7 +36,8 @@ def test_d6_a_snapshot_is_the_session_at_one_commit(session: Session) -> None:
         assert content.state["mood"] == "calm"
         assert content.state["agents"]["main"]["iteration"] == 1
         assert (content.system, content.metadata, content.policy) == ("Be brief.", {"team": "a"}, "default")
-        assert (content.message_count, content.loops) == (2, 1)
+        assert (content.model, content.tools) == ("gpt-4o", [TOOL])
+        assert (content.message_count, content.loops, content.tokens) == (2, 1, info.tokens)
 
 
 def test_names_may_repeat_and_stand_for_the_newest(harness: Any, session: Session) -> None:

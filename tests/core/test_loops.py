@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from turnlog.core.calls import outline_of
-from turnlog.core.loops import Amount, Arrival, Flow, LoopState, accept
+from turnlog.core.calls import OpenCalls, outline_of, unanswered_calls
+from turnlog.core.loops import Amount, Arrival, Flow, LoopState, accept, repeated_ids
 from turnlog.core.messages import Media, Message, Role, Text, Thinking, ToolCall, ToolResult
 
 ROLES: dict[str, Role] = {"s": "system", "u": "user", "a": "assistant", "c": "assistant", "t": "tool", "x": "unknown"}
@@ -209,6 +209,15 @@ def test_results_without_ids_are_in_the_order_of_the_calls_without_ids() -> None
         ("result_out_of_order", ""),
         ("result_out_of_order", "/tool_results/1"),
     ]
+
+
+def test_the_id_of_an_earlier_or_an_open_call_is_repeated_and_no_id_is_not() -> None:
+    messages = [called("a", ""), called("", "a"), called("b")]
+    arrivals = [Arrival(index + 1, index, message, outline_of(message), 1) for index, message in enumerate(messages)]
+    twice, of_before = "/messages/1/tool_calls/1", "/messages/2/tool_calls/0"
+    before = OpenCalls(tuple(unanswered_calls(1, outline_of(called("b", "")))))
+    assert [warning.pointer for warning in repeated_ids(arrivals, OpenCalls())] == [twice]
+    assert [warning.pointer for warning in repeated_ids(arrivals, before)] == [twice, of_before]
 
 
 def test_a_border_has_the_amounts_before_the_first_loop_and_in_the_loops_since() -> None:

@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import json
 import os
+import platform
 import re
 import sqlite3
 import subprocess
@@ -28,6 +29,7 @@ from turnlog.cli.screen import plain
 from turnlog.cli.transcripts import read_transcripts
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import SystemClock, location_url
+from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.http.openapi import json_schemas
 from turnlog.server import local_server
 from turnlog.server.local_server import LocalServer
@@ -613,6 +615,32 @@ def test_doctor_says_what_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     content = json.loads(result.stdout)
     assert [check["name"] for check in content["checks"] if not check["ok"]] == ["token counter"]
     assert run("doctor").exit_code == 1
+
+
+def test_doctor_tells_what_is_too_old_damaged_or_counts_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MIN_PYTHON", "MIN_SQLITE"):
+        monkeypatch.setattr(f"turnlog.cli.checks.{name}", (99, 0))
+    monkeypatch.setattr("turnlog_vocabulary.SHA256", "0" * 64)
+    monkeypatch.setattr("turnlog.cli.checks.make_counter", lambda _name: EstimateCounter())
+    checks = json.loads(run("doctor", "--json").stdout)["checks"]
+    assert {check["name"]: check["detail"] for check in checks if not check["ok"]} == {
+        "python": f"RuntimeError: {platform.python_version()} is older than 99.0",
+        "sqlite": f"RuntimeError: {sqlite3.sqlite_version} is older than 99.0",
+        "vocabulary": "RuntimeError: the vocabulary o200k_base is damaged; install Turnlog again",
+        "token counter": "RuntimeError: estimate counts 5 tokens in a text of 6",
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "says"), [(0, "no data yet"), (2, "2 sessions of local / me"), (101, "100+ sessions of local / me")]
+)
+def test_doctor_counts_sessions_up_to_100(tmp_path: Path, count: int, says: str) -> None:
+    if count:
+        with Turnlog.open(tmp_path, worker=False) as log:
+            for number in range(count):
+                log.sessions.create(f"s{number}")
+    checks = as_json("doctor", "--data", tmp_path)["checks"]
+    assert checks[-1] == {"name": "data folder", "ok": True, "detail": f"{tmp_path}: {says}"}
 
 
 # ---------------------------------------------------------------- reading files

@@ -1,0 +1,121 @@
+"""What commands print, without an engine: texts in a line, numbers, bars, listings that fit, messages for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from turnlog.cli.screen import (
+    Column,
+    bar_of,
+    counted,
+    facts_table,
+    format_number,
+    listing,
+    message_text,
+    one_line,
+    positions_text,
+    short_time,
+)
+
+
+def printed(grid: Table) -> list[str]:
+    console = Console(width=200, color_system=None, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(grid)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_a_text_in_a_line_has_its_limit_with_the_ellipsis() -> None:
+    assert one_line("abcde", 5) == "abcde"
+    assert one_line("abcdef", 5) == "abcd…"
+    assert one_line(" a\n\tb\x1b ", 5) == "a b\ufffd"
+
+
+def test_counts_numbers_times_and_positions() -> None:
+    assert [counted(count, "try", "tries") for count in (0, 1, 1_200)] == ["0 tries", "1 try", "1,200 tries"]
+    assert counted(2, "job") == "2 jobs"
+    assert [format_number(number) for number in (None, 0, 12_345)] == ["–", "0", "12,345"]
+    assert short_time("2026-01-31T12:34:56.789Z") == "2026-01-31 12:34"
+    ranges = [(None, 3), (3, None), (3, 3), (3, 5)]
+    assert [positions_text(first, last) for first, last in ranges] == ["", "3", "3", "3–5"]
+
+
+@pytest.mark.parametrize(
+    ("value", "largest", "bar"),
+    [
+        (0, 8, ""),
+        (-1, 8, ""),
+        (1, 0, ""),
+        (1, 10**6, "▏"),
+        (1, 16, "▎"),
+        (7, 8, "███▌"),
+        (8, 8, "████"),
+        (9, 8, "████"),
+    ],
+)
+def test_a_bar_is_drawn_in_eighths_and_any_value_is_seen(value: int, largest: int, bar: str) -> None:
+    assert bar_of(value, largest, 4) == bar
+
+
+LISTED = [
+    Column("id", lambda item: item["id"]),
+    Column("tokens", lambda item: item["tokens"], "right", rank=2),
+    Column("title", lambda item: item["title"], rank=1, is_text=True),
+]
+ITEMS = [
+    {"id": "first-session", "tokens": 1_200, "title": "An order that is late"},
+    {"id": "s", "tokens": None, "title": ""},
+]
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (44, ["id             tokens  title", "first-session   1,200  An order that is late", "s                   –"]),
+        (43, ["id             tokens  title", "first-session   1,200  An order that is la…", "s                   –"]),
+        (35, ["id             tokens  title", "first-session   1,200  An order th…", "s                   –"]),
+        (34, ["id             title", "first-session  An order that is l…", "s"]),
+        (27, ["id             title", "first-session  An order th…", "s"]),
+        (21, ["id             tokens", "first-session   1,200", "s                   –"]),
+        (20, ["id", "first-session", "s"]),
+        (5, ["id", "first-session", "s"]),
+    ],
+)
+def test_a_listing_cuts_texts_then_leaves_out_columns_and_never_an_id(width: int, lines: list[str]) -> None:
+    assert printed(listing(LISTED, ITEMS, width)) == lines
+
+
+def test_facts_have_no_heading_and_a_line_each() -> None:
+    assert printed(facts_table({"session": "s", "error": "a\nb"})) == ["session  s", "error    a b"]
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "find", "arguments": '{"q": 1}'}}
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ({"role": "user", "content": "a\nb", "name": "ada"}, ["2  user (ada)", "  a", "  b"]),
+        ({"role": "user", "content": "x" * 600}, ["2  user", "  " + "x" * 600]),
+        ({"role": "user", "content": "x" * 601}, ["2  user", "  " + "x" * 600 + " … [1 more characters]"]),
+        ({"role": "assistant", "content": None, "tool_calls": [CALL]}, ["2  assistant", '  → find({"q": 1})']),
+        ({"role": "tool", "tool_call_id": "c", "content": "ok"}, ["2  tool", "  ← ok"]),
+        (
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x"}}]},
+            ["2  user", "  [1 part without text]"],
+        ),
+        ({"role": "user", "content": 7}, ['2  {"role": "user", "content": 7}']),
+    ],
+)
+def test_a_message_is_its_role_text_calls_and_results(body: dict[str, Any], lines: list[str]) -> None:
+    assert message_text(body, heading="2").plain == "\n".join([*lines, ""])
+
+
+def test_a_message_in_full_is_not_cut() -> None:
+    assert message_text({"role": "user", "content": "x" * 601}, heading="2", is_full=True).plain.endswith(
+        "x" * 601 + "\n"
+    )

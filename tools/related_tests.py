@@ -172,6 +172,7 @@ RELATED = {
     "core/positions": "core/test_borders sessions/test_rewind sessions/test_fork snapshots/test_segments log/test_headers",
     "core/scripts": "summaries/test_summary_texts",
     "core/summaries": "core/test_borders summaries/test_rounds summaries/test_covering log/test_stored_events",
+    "core/errors": "core/test_errors http/test_http core/test_borders",
     "core/*": (
         "core/test_borders core/test_check_shape core/test_frozen core/test_loops core/test_pairing core/test_patches "
         "core/test_patterns core/test_values providers/test_codecs_turnlog log/test_stored_events log/test_headers "

@@ -305,7 +305,7 @@ RELATED = {
     "integrations/strands/*": "integrations/test_strands integrations/test_adapters",
     "integrations/*": "integrations/test_*",
     "jobs/*": "jobs/test_*",
-    "log/links": "snapshots/test_export http/test_sizes",
+    "log/links": "log/test_links snapshots/test_export http/test_sizes",
     "memory/*": "memory/test_*",
     "ports": "jobs/test_jobs engines/test_tenancy engines/test_engines_embedded functions/test_events log/test_cost",
     "privacy/*": "privacy/test_*",

@@ -249,6 +249,25 @@ def test_two_that_erase_at_once_are_both_done(memory: AgentCoreMemoryEngine, ser
     assert memory.erase(ADA, "s1") == 0
 
 
+def test_an_erasure_of_what_comes_back_again_and_again_ends_with_an_error(
+    memory: AgentCoreMemoryEngine, service: AgentCore
+) -> None:
+    memory.remember(part_of(ADA, "s1", ["I like tea."]))
+    service.settle()
+    events, records = {key: list(kept) for key, kept in service.events.items()}, dict(service.records)
+
+    def bring_back(name: str, _: Any) -> None:
+        if name == "DeleteEvent" and says == "events":
+            service.events.update({key: list(kept) for key, kept in events.items()})
+        if name == "BatchDeleteMemoryRecords":
+            service.records.update(records)
+
+    service.after = bring_back
+    for says in ("events", "memories"):
+        with pytest.raises(UnavailableError, match=f"still lists {says} that were deleted"):
+            memory.erase(ADA, "s1")
+
+
 def test_a_memory_that_is_kept_is_never_reported_as_gone(memory: AgentCoreMemoryEngine, service: AgentCore) -> None:
     memory.remember(part_of(ADA, "s1", ["I like tea.", "I live in Lisbon."]))
     service.settle()

@@ -10,12 +10,24 @@ import pytest
 from tests.conftest import Harness
 from tests.explorer import ScheduleRun, explore
 from tests.support.steps import fresh
-from turnlog.core.errors import MalformedError
+from turnlog.core.errors import ConflictError, MalformedError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import MemoryFact, Offloaded
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.keys import OwnerKeys
 from turnlog.memory.embedded import MAX_FACTS, MAX_PART_FACTS, Memories, SessionFact, least_worth, memories_of, normal
-from turnlog.ports import MAX_ITEM_BYTES, BlobStore, ItemTable, item_size_bytes
+from turnlog.ports import (
+    MAX_ITEM_BYTES,
+    BlobStore,
+    Condition,
+    Equal,
+    Item,
+    ItemTable,
+    Key,
+    Lost,
+    item_size_bytes,
+)
 from turnlog.testing.contracts.memory import part_of
 
 SQLITE = pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
@@ -153,6 +165,34 @@ def test_v1_what_reading_and_keeping_take(harness: Harness) -> None:
         ask()
         spent.append(harness.faults.calls - before)
     assert spent == [1, 2, 1, 1]
+
+
+class RacingTable(SqliteItemTable):
+    """A table in which another process changes a part before each of the next ``races`` writes of its remaining facts."""
+
+    races = 0
+
+    def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
+        if isinstance(condition, Equal) and self.races:
+            self.races -= 1
+            (stored,) = self.get_many([Key(str(item["pk"]), str(item["sk"]))]).values()
+            super().put({**stored, "n": int(str(stored["n"])) + 1})
+        return super().put(item, condition=condition)
+
+
+@pytest.mark.parametrize("races", [9, 10])
+def test_forgetting_wins_against_nine_changes_of_others_and_then_says_to_try_again(races: int) -> None:
+    table = RacingTable(SqliteDatabase(MEMORY))
+    memories = Memories(table)
+    memories.add(part("s"), [fact("I have a dog"), fact("I have a cat", position=4)])
+    ids = [item.id for item in memories.read(ADA) if item.text == "I have a dog"]
+    table.races = races
+    if races < 10:
+        assert (memories.forget(ADA, ids), texts(memories)) == (1, ["I have a cat"])
+    else:
+        with pytest.raises(ConflictError) as raised:
+            memories.forget(ADA, ids)
+        assert raised.value.retry_after_seconds == 1
 
 
 def test_d2_every_order_of_keeping_forgetting_and_erasing() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,8 +15,13 @@ from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
 from turnlog.core.identity import Owner
-from turnlog.core.memory import SpokenMessage
-from turnlog.memory.facts import MAX_CALLS, MESSAGE_CHARS, STRETCH_CHARS, stretches
+from turnlog.core.memory import MadeFacts, SpokenMessage
+from turnlog.engines.sqlite import MEMORY, SqliteDatabase
+from turnlog.engines.sqlite_tables import SqliteItemTable
+from turnlog.engines.token_estimate import EstimateCounter
+from turnlog.memory.facts import MAX_CALLS, MESSAGE_CHARS, STRETCH_CHARS, FactsWithinBudget, stretches
+from turnlog.summaries.budget import Spending
+from turnlog.testing.fixed import FixedClock, SequentialIds
 
 pytestmark = pytest.mark.network
 TEA = {"role": "user", "content": "I prefer green tea over coffee, order 4471 every Monday."}
@@ -108,6 +114,34 @@ def test_over_the_budget_rules_read(server: ModelServer) -> None:
     app = application(summary_model="small", summary_url=server.url, summary_tokens_per_day=100)
     assert told(log_of(app), {"role": "user", "content": "I live in Lisbon."}) == [("entity", "I live in Lisbon", 2)]
     assert server.asked == []
+
+
+@dataclass
+class NamedFacts:
+    """A `FactMaker` without facts, which notes that it was asked."""
+
+    name: str
+    asked: list[str]
+
+    def facts(self, messages: Iterable[SpokenMessage]) -> MadeFacts:
+        self.asked.append(self.name)
+        return MadeFacts((), 10, 1)
+
+
+@pytest.mark.parametrize(("missing_tokens", "name"), [(0, "model"), (1, "rules")])
+def test_a_call_needs_tokens_for_its_prompt_an_answer_and_600_characters_of_each_message(
+    missing_tokens: int, name: str
+) -> None:
+    counter, asked, text = EstimateCounter(), list[str](), "word " * 200
+    tokens = 500 + 1_000 + counter.count(text[:600]) + counter.count("Yes.") + 2 * 6
+    made = FactsWithinBudget(
+        NamedFacts("model", asked),
+        NamedFacts("rules", asked),
+        Spending(SqliteItemTable(SqliteDatabase(MEMORY)), FixedClock(), SequentialIds()),
+        counter,
+        tokens_per_day=tokens - missing_tokens,
+    )("acme", [SpokenMessage(2, "user", text, 0), SpokenMessage(3, "assistant", "Yes.", 0)])
+    assert (asked, made) == ([name], MadeFacts((), 10, 1))
 
 
 def test_an_outage_is_waited_for_and_made_good_by_the_model(server: ModelServer) -> None:

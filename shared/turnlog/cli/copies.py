@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,8 +92,7 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of snapshots.")] = 50,
 ) -> Output:
     """List a session's snapshots, newest first, also after the session has expired."""
-    stored = list(itertools.islice(log.sessions.of(session).snapshots(name=name), limit + 1))
-    return listing_output("snapshots", stored, _COLUMNS, limit=limit)
+    return listing_output("snapshots", log.sessions.of(session).snapshots(name=name), _COLUMNS, limit=limit)
 
 
 @snapshots.command("show")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable
 from typing import Annotated, Any, cast, get_args
@@ -40,8 +39,7 @@ def listed(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 20,
 ) -> Output:
-    stored = list(itertools.islice(log.jobs(status=cast("JobStatus | None", status)), limit + 1))
-    return listing_output("jobs", stored, _COLUMNS, limit=limit)
+    return listing_output("jobs", log.jobs(status=cast("JobStatus | None", status)), _COLUMNS, limit=limit)
 
 
 _COLUMNS = (

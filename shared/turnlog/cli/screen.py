@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -179,17 +179,18 @@ def as_json(values: Iterable[BaseModel]) -> list[Any]:
 
 def listing_output(
     name: str,
-    items: Sequence[BaseModel],
+    items: Iterable[BaseModel],
     columns: Sequence[Column],
     *,
-    limit: int | None,
+    limit: int | None = None,
     also: Mapping[str, Any] = MappingProxyType({}),
 ) -> Output:
-    """Return up to ``limit`` items and whether there are more: a row for each, or JSON with the fields of ``also``.
+    """Return the first ``limit`` items and whether there are more: a row for each, or JSON with the fields of ``also``.
 
-    ``name`` is what they are, in the plural.
+    ``name`` is what they are, in the plural. Without a limit, all items are returned.
     """
-    listed, has_more = items[:limit], limit is not None and len(items) > limit
+    first = list(items if limit is None else islice(items, limit + 1))
+    listed, has_more = first[:limit], limit is not None and len(first) > limit
     grid = listing(columns, listed, console().width)
     more = [Text(f"more than {limit}: --limit", style="dim")] if has_more else []
     answer = {**also, name: as_json(listed), **({"more": has_more} if limit is not None else {})}

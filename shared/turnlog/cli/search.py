@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -116,8 +115,7 @@ def listed(
     first = log.memory_page(limit=min(limit, 100), q=find)
     all_memories = log.memory() if find is None else iter(first.memories)
     memories = (memory for memory in all_memories if replaced or memory.replaced_by is None)
-    stored = list(itertools.islice(memories, limit + 1))
-    output = listing_output("memories", stored, _COLUMNS, limit=limit, also={"engine": first.engine})
+    output = listing_output("memories", memories, _COLUMNS, limit=limit, also={"engine": first.engine})
     return output if first.engine is not None else replace(output, shown="long-term memory is off")
 
 

@@ -143,8 +143,7 @@ def reset(log: Turnlog, session: Session) -> Output:
 @with_log(open_client)
 def loops(log: Turnlog, session: Session) -> Output:
     """List a session's run loops, newest first."""
-    run_loops = list(log.sessions.get(session).loops())
-    return listing_output("loops", run_loops, _LOOP_COLUMNS, limit=None)
+    return listing_output("loops", log.sessions.get(session).loops(), _LOOP_COLUMNS)
 
 
 _LOOP_COLUMNS = (
@@ -214,8 +213,7 @@ def history(
     agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Only entries of this agent.")] = None,
 ) -> Output:
     """List the history entries of a session, newest first."""
-    history = log.sessions.get(session).history(action=action, agent=agent)
-    entries = list(itertools.islice(history, limit + 1))
+    entries = log.sessions.get(session).history(action=action, agent=agent)
     return listing_output("entries", entries, _ENTRY_COLUMNS, limit=limit)
 
 

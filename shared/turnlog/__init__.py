@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from turnlog.agents.graph_state import load_graph_state, save_graph_state, validate_graph_state, with_state
-    from turnlog.client.async_client import AsyncTurnlog
-    from turnlog.client.async_twins import AsyncSession
+    from turnlog.client.async_twins import AsyncSession, AsyncTurnlog
     from turnlog.client.aws import Aws
     from turnlog.client.model import Session, Turnlog
     from turnlog.client.stateless import build_window, count_tokens, lint
@@ -50,7 +49,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AsyncSession": "turnlog.client.async_twins",
-    "AsyncTurnlog": "turnlog.client.async_client",
+    "AsyncTurnlog": "turnlog.client.async_twins",
     "Aws": "turnlog.client.aws",
     "DualWrite": "turnlog.importers.dual_write",
     "Policy": "turnlog.windows.policy",

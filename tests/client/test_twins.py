@@ -14,8 +14,14 @@ import pytest
 
 from turnlog.agents.functions import ExecutingCall, RequestedCall, executing
 from turnlog.client.async_calls import CallThreads
-from turnlog.client.async_client import AsyncTurnlog
-from turnlog.client.async_twins import AsyncDocumentReading, AsyncDocuments, AsyncPaged, AsyncSession, AsyncSessions
+from turnlog.client.async_twins import (
+    AsyncDocumentReading,
+    AsyncDocuments,
+    AsyncPaged,
+    AsyncSession,
+    AsyncSessions,
+    AsyncTurnlog,
+)
 from turnlog.client.documents import DocumentReading, Documents
 from turnlog.client.model import Session, Sessions, Turnlog
 from turnlog.routing import BY_NAME

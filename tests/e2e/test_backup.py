@@ -19,7 +19,7 @@ import pytest
 
 from turnlog import Turnlog
 from turnlog.cli import main
-from turnlog.client.async_client import AsyncTurnlog
+from turnlog.client.async_twins import AsyncTurnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.upkeep.verify import Verification

@@ -12,17 +12,20 @@ A branch is a fork: a session of its own, with windows, search and summaries.
 
 from __future__ import annotations
 
+import json
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from turnlog.client.async_calls import reads, to_end, writes
 from turnlog.client.model import Session
 from turnlog.core.errors import NotFoundError
-from turnlog.integrations import openai_agents_turns as turns
-from turnlog.integrations.openai_agents import Item, TurnlogSession, batch_end, in_batch, newest_first
+from turnlog.integrations.openai_agents import Item, TurnlogSession, batch_end, in_batch, item_of, newest_first
 from turnlog.integrations.sessions import KeptDocuments
+from turnlog.sessions.message_models import StoredMessage
 
 if TYPE_CHECKING:
     from agents.result import RunResultBase
@@ -30,6 +33,14 @@ if TYPE_CHECKING:
 _MAIN, _BRANCHES = "main", "openai_agents/branches"
 _USAGE = "openai_agents_usage"
 """Action of the history entries that hold the usage of a turn."""
+_PREVIEW_CHARS = 100
+_BUILT_IN = ("apply_patch", "code_interpreter", "computer", "file_search", "shell", "web_search")
+_NAMED_BY_TYPE = {
+    **{f"{tool}_call": f"{tool}_call" for tool in _BUILT_IN},
+    **dict.fromkeys(("tool_search_call", "tool_search_output"), "tool_search"),
+}
+_OF_SERVERS = {"mcp_call", "mcp_approval_request"}
+_CALLS = {*_NAMED_BY_TYPE, *_OF_SERVERS, "custom_tool_call", "function_call", "tool_call"} - {"tool_search_output"}
 _COUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 _DETAILS = ("input_tokens_details", "output_tokens_details")
 
@@ -162,7 +173,7 @@ class TurnlogAdvancedSession(TurnlogSession):
                 "message_count": len(entries),
                 "user_turns": sum(entry.type == "user" for entry in entries),
                 "is_current": name == current,
-                "created_at": turns.timestamp(self.session(name).info().created_at),
+                "created_at": _timestamp(self.session(name).info().created_at),
             }
             for name, entries in items.items()
             if entries
@@ -171,12 +182,12 @@ class TurnlogAdvancedSession(TurnlogSession):
     @reads
     def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
         """Return the user's messages in a branch, with their ``content`` cut to 100 characters."""
-        return turns.user_turns(self._turn_items(branch_id))
+        return _user_turns(self._turn_items(branch_id))
 
     @reads
     def find_turns_by_content(self, search_term: str, branch_id: str | None = None) -> list[dict[str, Any]]:
         """Return the user's messages in a branch that contain a text, in capitals or not."""
-        return turns.user_turns(self._turn_items(branch_id), search_term)
+        return _user_turns(self._turn_items(branch_id), search_term)
 
     @reads
     def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[dict[str, str | None]]]:
@@ -189,7 +200,15 @@ class TurnlogAdvancedSession(TurnlogSession):
     @reads
     def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str | None, int, int]]:
         """Return the tools that were called in a branch: name, number of calls, and turn."""
-        return turns.tool_calls(self._turn_items(branch_id))
+        items = self._turn_items(branch_id)
+        searched = {entry.turn for entry in items if entry.type == "tool_search_call"}
+        calls = Counter(
+            (entry.turn, entry.tool_name or "")
+            for entry in items
+            # A search of tools without a call counts by its output.
+            if entry.type in _CALLS or (entry.type == "tool_search_output" and entry.turn not in searched)
+        )
+        return [(name or None, calls[turn, name], turn) for turn, name in sorted(calls)]
 
     @reads
     def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
@@ -250,9 +269,15 @@ class TurnlogAdvancedSession(TurnlogSession):
         _, session = self._find(branch_id)
         return self._items(session, limit) if session is not None else []
 
-    def _turn_items(self, branch_id: str | None) -> list[turns.TurnItem]:
+    def _turn_items(self, branch_id: str | None) -> list[TurnItem]:
+        """Return the items of a branch with their turns, oldest first; none when there is no such branch."""
         _, session = self._find(branch_id)
-        return turns.turn_items(reversed(list(newest_first(session)))) if session is not None else []
+        items, turn = list[TurnItem](), 0
+        for stored in reversed(list(newest_first(session)) if session is not None else []):
+            item = item_of(stored)
+            turn += item.get("role") == "user"
+            items.append(TurnItem(turn, stored, item))
+        return items
 
     def _clear(self) -> None:
         with suppress(NotFoundError):
@@ -272,3 +297,58 @@ class TurnlogAdvancedSession(TurnlogSession):
             if turn is not None and record.metadata["branch"] == branch:
                 usage.setdefault(turn, record.metadata["usage"])
         return usage
+
+
+class TurnItem(NamedTuple):
+    """An item, and the number of its turn: a message of the user with all items up to the next one. Turn 0 is before the first."""
+
+    turn: int
+    stored: StoredMessage
+    item: Item
+
+    @property
+    def type(self) -> str:
+        role = self.item.get("role")
+        return role if role in ("user", "assistant") else str(self.item.get("type") or "other")
+
+    @property
+    def tool_name(self) -> str | None:
+        kind, name = str(self.item.get("type")), self.item.get("name")
+        if kind in _NAMED_BY_TYPE:
+            return _NAMED_BY_TYPE[kind]
+        space = self.item.get("server_label") if kind in _OF_SERVERS else self.item.get("namespace")
+        return ".".join(str(part) for part in (space if space != name else None, name) if part) or None
+
+    @property
+    def texts(self) -> list[str]:
+        content = self.item.get("content", "")
+        parts = content if isinstance(content, list) else [{"text": content}]
+        texts = [part.get("text", "") for part in parts if isinstance(part, dict)]
+        return [text for text in texts if isinstance(text, str)]
+
+
+def _user_turns(items: Iterable[TurnItem], term: str | None = None) -> list[dict[str, Any]]:
+    """Return the user's messages, cut to a preview, or whole those that contain a term, in capitals or not."""
+    pattern = re.compile(re.escape(term or ""), re.IGNORECASE | re.ASCII)
+    turns = list[dict[str, Any]]()
+    for entry in items:
+        if entry.type == "user" and (term is None or any(map(pattern.search, entry.texts))):
+            content = entry.item.get("content", "")
+            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+            cut = f"{text[:_PREVIEW_CHARS]}..." if term is None and len(text) > _PREVIEW_CHARS else text
+            created_at = _timestamp(entry.stored.created_at)
+            turns.append(
+                {
+                    "turn": entry.turn,
+                    "content": cut,
+                    "full_content": content,
+                    "timestamp": created_at,
+                    "can_branch": True,
+                }
+            )
+    return turns
+
+
+def _timestamp(time: str) -> str:
+    """Return a time of RFC 3339 as SQLite writes it."""
+    return time[:19].replace("T", " ")

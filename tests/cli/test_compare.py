@@ -11,7 +11,7 @@ from tests.effort import is_full
 from tests.properties.building import Asked, stored, window
 from tests.properties.histories import disorderly
 from turnlog import Turnlog, build_window
-from turnlog.cli.windows import Change, compare
+from turnlog.cli.window_tables import Change, compare
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.sessions.context_models import WindowAnswer
 

@@ -1,4 +1,4 @@
-"""Output of commands: JSON for scripts, tables and colour for people. Input and output of a chat."""
+"""Output of commands: JSON for scripts, tables and colour for people."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import json
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -24,9 +23,7 @@ from rich.text import Text
 
 from turnlog.core.errors import TurnlogError
 from turnlog.core.messages import Message, text_of
-from turnlog.core.window_parts import WindowPart
 from turnlog.providers.registry import recognise
-from turnlog.sessions.context_models import WindowAnswer
 
 WIDE = 150
 """Columns when the output is no terminal and ``COLUMNS`` is not set, so that tables in files are not cut."""
@@ -249,218 +246,3 @@ def _shortened(text: str, limit: int | None) -> str:
     if limit is None or len(text) <= limit:
         return plain(text)
     return f"{plain(text[:limit])} … [{len(text) - limit:,} more characters]"
-
-
-STYLES = {"whole": "green", "digest": "yellow", "stub": "bright_yellow", "out": "bright_black"}
-_FIXED = "cyan"
-_STABLE, _BROKEN = "blue", "red"
-NEVER_SENT = frozenset(
-    {"interrupted", "unknown_role", "orphan_result", "superseded_result", "open_call", "reasoning_alone"}
-)
-"""Reasons of messages that are in no window, whatever its border."""
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-_BAR_WIDTH, _TOTAL_WIDTH = 40, 72
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    label: str
-    positions: str
-    level: str
-    tokens: int
-    style: str
-    reason: str
-    first: int | None = None
-
-
-def _border(parts: Sequence[WindowPart]) -> int | None:
-    """Return the position behind the newest part that is told in short; None when nothing is."""
-    following = None
-    for part in reversed(
-        [part for part in parts if part.kind in ("summary", "older", "loop", "message") and part.first]
-    ):
-        is_late = part.kind == "message" and part.loop is None
-        if part.level != "whole" or part.kind == "summary":
-            if part.reason in NEVER_SENT or is_late:
-                continue
-            return following
-        following = part.first
-    return None
-
-
-def window_table(window: WindowAnswer, *, title: str | None = None) -> RenderableType:
-    """Return a window as a table of its parts in sending order, and a bar of the total within the budget."""
-    manifest = window.manifest
-    rows = list(_rows(manifest.parts))
-    largest = max((row.tokens for row in rows), default=0)
-    headings = [("part", "left"), ("positions", "left"), ("level", "left"), ("", "left")]
-    grid = table(title, [*headings, ("tokens", "right"), ("why", "left")])
-    border = _border(manifest.parts)
-    for row in rows:
-        if border is not None and row.first is not None and row.first >= border:
-            grid.add_row("border", f"before {border}", "", Text("─" * _BAR_WIDTH, style="dim"), "", "")
-            border = None
-        bar = Text(bar_of(row.tokens, largest, _BAR_WIDTH), style=row.style)
-        level = Text(row.level, style=row.style)
-        grid.add_row(row.label, row.positions, level, bar, format_number(row.tokens), Text(row.reason, style="dim"))
-    return Group(grid, Text(), _total(window, rows))
-
-
-def bar_of(value: int, largest: int, width: int) -> str:
-    """Return a bar of up to ``width`` columns, drawn in eighths. A value above 0 is always visible."""
-    if largest <= 0 or value <= 0:
-        return ""
-    eighths = max(1, round(min(value, largest) / largest * width * 8))
-    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-
-
-def _total(window: WindowAnswer, rows: Sequence[_Row]) -> Text:
-    budget = window.manifest.budget
-    line, used = Text(), 0
-    for row in rows:
-        # Round at the borders of the parts, so that the bar has the length of the rounded sum.
-        start, used = used, used + row.tokens
-        scale = budget.factor / budget.tokens * _TOTAL_WIDTH
-        columns = round(used * scale) - round(start * scale)
-        line.append("█" * columns, style=row.style)
-    line.append("░" * max(0, _TOTAL_WIDTH - len(line.plain)), style="bright_black")
-    share = window.tokens * budget.factor / budget.tokens
-    learned = f", counted x {budget.factor:g} by the provider" if budget.factor != 1 else ""
-    line.append(f"  {format_number(window.tokens)} of {format_number(budget.tokens)} tokens ")
-    line.append(f"({share:.0%}, budget {budget.source}{learned})\n")
-    line.append(_stable(window))
-    sizes = f"{counted(len(window.messages), 'message')}, {counted(len(window.tools), 'tool')}"
-    line.append(f"\n{sizes}, head {window.head}\n", style="dim")
-    epoch, border = window.manifest.epoch, _border(window.manifest.parts)
-    line.append(f"epoch {epoch.id[:8]} since {epoch.since}", style="dim")
-    line.append(f", border before {border}\n" if border is not None else ", no border\n", style="dim")
-    for name, style in (("system, tools", _FIXED), *STYLES.items()):
-        line.append("■ ", style=style).append(f"{name}  ", style="dim")
-    return line
-
-
-def _stable(window: WindowAnswer) -> Text:
-    """Return a line under the part of the bar that equals the previous call's window, with the reason where it ends."""
-    prefix, budget = window.prefix, window.manifest.budget
-    if prefix.reason == "first":
-        return Text("no call before", style="dim")
-    columns = round(prefix.stable_tokens * budget.factor / budget.tokens * _TOTAL_WIDTH)
-    line = Text("▔" * columns + " " * bool(columns), style=_STABLE)
-    line.append(f"{format_number(prefix.stable_tokens)} tokens as the call before", style="dim")
-    if prefix.reason is not None:
-        where = "" if prefix.broke_at is None else f" at {prefix.broke_at}"
-        line.append(f"; broken{where}: {prefix.reason}", style=_BROKEN)
-    return line
-
-
-def _rows(parts: Sequence[WindowPart]) -> Iterator[_Row]:
-    out_loops = {part.loop: part.reason for part in parts if part.kind == "loop" and part.level == "out"}
-    # A message that is out together with its loop is covered by the loop's row.
-    out = [
-        part
-        for part in parts
-        if part.kind == "message" and part.level == "out" and out_loops.get(part.loop, "") != part.reason
-    ]
-    out_by_loop = Counter(part.loop for part in out)
-    shown = (part for part in parts if part.kind != "block" and not _is_in_row_of_loop(part))
-    # Loops that are out for the same reason share a row.
-    for _, group in groupby(shown, lambda part: part.reason if _is_out_loop(part) else id(part)):
-        yield _row(list(group), out_by_loop)
-    for reason, count in Counter(part.reason or "" for part in out).items():
-        yield _Row(counted(count, "message"), "", "out", 0, STYLES["out"], reason)
-    for kind, count in Counter(part.reason or "" for part in parts if part.kind == "block").items():
-        yield _Row(f"blocks in {counted(count, 'message')}", "", "out", 0, STYLES["out"], kind)
-
-
-def _is_in_row_of_loop(part: WindowPart) -> bool:
-    return part.kind == "message" and (part.loop is not None or part.level == "out")
-
-
-def _is_out_loop(part: WindowPart) -> bool:
-    return part.kind == "loop" and part.level == "out" and not part.tokens
-
-
-def _row(group: Sequence[WindowPart], out_by_loop: Mapping[int | None, int]) -> _Row:
-    """Return the row of a part, or of several loops."""
-    first, last, is_loop = group[0], group[-1], group[0].kind == "loop"
-    loops = f"loop {first.loop}" if first is last else f"loops {first.loop}–{last.loop}"
-    label = {"message": "before loop 1", "older": f"to loop {first.loop}", "loop": loops}.get(first.kind, first.kind)
-    style = STYLES[first.level] if first.kind in ("loop", "omission_notice", "older") else _FIXED
-    out = out_by_loop[first.loop] if is_loop else 0
-    reason = first.reason or (f"{counted(out, 'message')} out" if out else "")
-    positions = positions_text(first.first, last.last)
-    return _Row(label, positions, first.level, first.tokens, style, reason, first.first if is_loop else None)
-
-
-def positions_text(first: int | None, last: int | None) -> str:
-    """Return a range of positions as tables show it; empty without a first one."""
-    if first is None:
-        return ""
-    return str(first) if last is None or last == first else f"{first}–{last}"
-
-
-PROMPT = "you> "
-
-
-class ChatScreen:
-    """Reads lines and writes answers in a chat. ``is_person``: input is a terminal, so questions can be asked.
-
-    With ``json``, only the values of `answer` are written.
-    """
-
-    def __init__(self, *, json: bool = False) -> None:
-        self.is_person = sys.stdin.isatty() and not json
-        self._json = json
-        self._is_mid_line = False
-        if self.is_person:
-            with suppress(ImportError):
-                import readline  # noqa: F401 - adds line editing and history to `input`
-
-    def line(self, prompt: str = PROMPT) -> str | None:
-        """Read the next line, joined with the following one while it ends with a backslash; None at the end of input."""
-        lines = list[str]()
-        while True:
-            text = self._line(prompt if not lines else "...> ")
-            if text is None:
-                return "\n".join(lines) if lines else None
-            if not text.endswith("\\"):
-                return "\n".join([*lines, text])
-            lines.append(text[:-1])
-
-    def _line(self, prompt: str) -> str | None:
-        if self.is_person:
-            try:
-                return input(prompt)
-            except EOFError:
-                sys.stdout.write("\n")
-                return None
-        text = sys.stdin.readline()
-        return text.rstrip("\r\n") if text else None
-
-    def write_reply(self, text: str) -> None:
-        """Write a piece of the model's answer."""
-        if not self._json and text:
-            safe = plain(text)
-            sys.stdout.write(safe)
-            sys.stdout.flush()
-            self._is_mid_line = not safe.endswith("\n")
-
-    def note(self, text: str, style: str = "dim") -> None:
-        """Write a line that is not part of the model's answer."""
-        self.print(Text(plain(text), style=style))
-
-    def print(self, renderable: RenderableType) -> None:
-        """Write output for people only; nothing with ``json``."""
-        if not self._json:
-            self.end_line()
-            console().print(renderable, soft_wrap=True)
-
-    def answer(self, value: Any) -> None:
-        """Write one JSON value as a line, only with ``json``."""
-        if self._json:
-            print_json(value, indent=None)
-
-    def end_line(self) -> None:
-        if self._is_mid_line:
-            sys.stdout.write("\n")
-            self._is_mid_line = False

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -26,139 +23,20 @@ from turnlog.cli.options import (
     with_log,
 )
 from turnlog.cli.screen import (
-    STYLES,
     Output,
     as_json,
     facts_table,
     format_number,
     message_text,
     plain,
-    positions_text,
     print_output,
     status_line,
-    table,
-    window_table,
 )
+from turnlog.cli.window_tables import difference, window_table
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
-from turnlog.core.window_parts import WindowPart
 from turnlog.jobs.models import Job
-from turnlog.sessions.context_models import WindowAnswer
 from turnlog.summaries.routes import MAX_SUMMARY_TOKENS, MIN_SUMMARY_TOKENS, SummaryAnswer
-
-ChangeKind: TypeAlias = Literal["came", "went", "level", "tokens"]
-_Key: TypeAlias = tuple[str, int | str | None, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A part that differs between two windows.
-
-    ``before`` is None for an added part, ``after`` for a removed one. Otherwise its level or its tokens changed.
-    """
-
-    change: ChangeKind
-    before: WindowPart | None
-    after: WindowPart | None
-
-    @property
-    def part(self) -> WindowPart:
-        """The part after the change, or before it when it was removed."""
-        part = self.after if self.after is not None else self.before
-        assert part is not None  # noqa: S101 - a change has at least one of the two
-        return part
-
-    @property
-    def tokens(self) -> int:
-        """The difference in tokens; negative when the part got smaller."""
-        before, after = (part.tokens if part is not None else 0 for part in (self.before, self.after))
-        return after - before
-
-
-def compare(before: Sequence[WindowPart], after: Sequence[WindowPart]) -> tuple[Change, ...]:
-    """Return the changes between two windows in the order of the later one; removed parts keep their place.
-
-    Messages of a loop are compared only when the loop is whole in both windows. Otherwise the loop is compared as one part.
-    Parts that are unchanged, or out of both windows, are left out.
-    """
-    whole_loops = _whole_loops(before) & _whole_loops(after)
-    old, new = dict(_keyed(before, whole_loops)), dict(_keyed(after, whole_loops))
-    changes = (_change(old.get(key), new.get(key)) for key in _merged(list(old), list(new)))
-    return tuple(change for change in changes if change is not None)
-
-
-def _change(before: WindowPart | None, after: WindowPart | None) -> Change | None:
-    if before is None or after is None:
-        return Change("came" if before is None else "went", before, after)
-    if before.level != after.level:
-        return Change("level", before, after)
-    return Change("tokens", before, after) if before.tokens != after.tokens else None
-
-
-def _whole_loops(parts: Iterable[WindowPart]) -> set[int | None]:
-    return {part.loop for part in parts if part.kind == "loop" and part.level == "whole"}
-
-
-def _keyed(parts: Iterable[WindowPart], whole_loops: set[int | None]) -> Iterator[tuple[_Key, WindowPart]]:
-    """Yield parts with their keys: a loop by its number, a message by its position, a line by its reason."""
-    seen = Counter[tuple[str, int | str | None]]()
-    for part in parts:
-        if part.kind == "message" and part.loop is not None and part.loop not in whole_loops:
-            continue
-        name = part.loop if part.kind == "loop" else part.first if part.kind == "message" else None
-        key = (part.kind, part.reason if part.kind == "omission_notice" else name)
-        seen[key] += 1
-        yield (*key, seen[key]), part
-
-
-def _merged(old: Sequence[_Key], new: Sequence[_Key]) -> Iterator[_Key]:
-    """Yield the keys of both in the order of ``new``. A key that only ``old`` has follows its predecessor there."""
-    known, behind = set(new), dict[_Key | None, list[_Key]]()
-    anchor: _Key | None = None
-    for key in old:
-        if key in known:
-            anchor = key
-        else:
-            behind.setdefault(anchor, []).append(key)
-    yield from behind.get(None, ())
-    for key in new:
-        yield key
-        yield from behind.get(key, ())
-
-
-_STYLES = {"came": "green", "went": "red", "level": "yellow", "tokens": "bright_black"}
-
-
-def difference(before: WindowAnswer, after: WindowAnswer, *, title: str | None = None) -> RenderableType:
-    """Return a table of the changes between two windows, in the order of the later one, and both totals."""
-    changes = compare(before.manifest.parts, after.manifest.parts)
-    headings = [("part", "left"), ("positions", "left"), ("change", "left"), ("level", "left"), ("tokens", "right")]
-    grid = table(title, [*headings, ("why", "left")])
-    for change in changes:
-        part = change.part
-        style = _STYLES[change.change]
-        grid.add_row(
-            f"loop {part.loop}" if part.kind == "loop" else part.kind,
-            positions_text(part.first, part.last),
-            Text(change.change, style=style),
-            _levels(change),
-            f"{change.tokens:+,}",
-            Text(part.reason or "", style="dim"),
-        )
-    line = Text(
-        f"head {before.head} -> {after.head}: {format_number(before.tokens)} -> {format_number(after.tokens)} tokens"
-    )
-    line.append(f" ({after.tokens - before.tokens:+,})")
-    return Group(grid, Text(), line) if changes else Group(Text("no difference"), line)
-
-
-def _levels(change: Change) -> Text:
-    levels = [part.level for part in (change.before, change.after) if part is not None]
-    shown = Text()
-    for index, level in enumerate(dict.fromkeys(levels)):
-        shown.append(" -> " if index else "").append(level, style=STYLES.get(level, ""))
-    return shown
-
 
 Model = Annotated[
     str | None,

@@ -15,7 +15,7 @@ import typer
 from pydantic import PydanticUserError, TypeAdapter, validate_call
 
 from turnlog.cli.chat.models import KINDS, Model, model_of
-from turnlog.cli.chat.talk import Function, Options, Talk, Tools
+from turnlog.cli.chat.talk import ChatScreen, Function, Options, Talk, Tools
 from turnlog.cli.options import (
     Budget,
     Connection,
@@ -26,7 +26,7 @@ from turnlog.cli.options import (
     policy_value,
     with_connection,
 )
-from turnlog.cli.screen import ChatScreen, console, counted
+from turnlog.cli.screen import console, counted
 from turnlog.client.model import Session as OpenSession
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError

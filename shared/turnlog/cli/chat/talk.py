@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from turnlog.agents import Hooks, RequestedCall, Run, RunResult
 from turnlog.agents.streams import accumulator, as_mapping
 from turnlog.cli.chat.models import Model
-from turnlog.cli.screen import ChatScreen, Output, counted, format_number, message_text, one_line, plain, window_table
+from turnlog.cli.screen import Output, console, counted, format_number, message_text, one_line, plain, print_json
+from turnlog.cli.window_tables import window_table
 from turnlog.client.conversation import context_options
 from turnlog.client.finding import recall_place, recalled_text, search_text
 from turnlog.client.model import Session
@@ -305,6 +308,70 @@ def _is_open(waiting: Mapping[str, Any] | None) -> bool:
 
 def _message(stored: StoredMessage) -> Message:
     return codec_of(stored.format).parse(stored.body)
+
+
+class ChatScreen:
+    """Reads lines and writes answers in a chat. ``is_person``: input is a terminal, so questions can be asked.
+
+    With ``json``, only the values of `answer` are written.
+    """
+
+    def __init__(self, *, json: bool = False) -> None:
+        self.is_person = sys.stdin.isatty() and not json
+        self._json = json
+        self._is_mid_line = False
+        if self.is_person:
+            with suppress(ImportError):
+                import readline  # noqa: F401 - adds line editing and history to `input`
+
+    def line(self, prompt: str = "you> ") -> str | None:
+        """Read the next line, joined with the following one while it ends with a backslash; None at the end of input."""
+        lines = list[str]()
+        while True:
+            text = self._line(prompt if not lines else "...> ")
+            if text is None:
+                return "\n".join(lines) if lines else None
+            if not text.endswith("\\"):
+                return "\n".join([*lines, text])
+            lines.append(text[:-1])
+
+    def _line(self, prompt: str) -> str | None:
+        if self.is_person:
+            try:
+                return input(prompt)
+            except EOFError:
+                sys.stdout.write("\n")
+                return None
+        text = sys.stdin.readline()
+        return text.rstrip("\r\n") if text else None
+
+    def write_reply(self, text: str) -> None:
+        """Write a piece of the model's answer."""
+        if not self._json and text:
+            safe = plain(text)
+            sys.stdout.write(safe)
+            sys.stdout.flush()
+            self._is_mid_line = not safe.endswith("\n")
+
+    def note(self, text: str, style: str = "dim") -> None:
+        """Write a line that is not part of the model's answer."""
+        self.print(Text(plain(text), style=style))
+
+    def print(self, renderable: RenderableType) -> None:
+        """Write output for people only; nothing with ``json``."""
+        if not self._json:
+            self.end_line()
+            console().print(renderable, soft_wrap=True)
+
+    def answer(self, value: Any) -> None:
+        """Write one JSON value as a line, only with ``json``."""
+        if self._json:
+            print_json(value, indent=None)
+
+    def end_line(self) -> None:
+        if self._is_mid_line:
+            sys.stdout.write("\n")
+            self._is_mid_line = False
 
 
 class RunWatch(Hooks):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from turnlog.agents.agent_loop import AgentLoop, LoopStep, RunPlan, Step, StreamEvents, user_message
+from turnlog.agents.agent_loop import AgentLoop, user_message
 from turnlog.agents.functions import (
     NEEDS_ASYNC,
     Effect,
@@ -24,6 +24,7 @@ from turnlog.agents.functions import (
     current_call,
     executing,
 )
+from turnlog.agents.run_log import LoopStep, RunPlan, Step, StreamEvents
 from turnlog.client.async_calls import run_to_end
 from turnlog.core.errors import InvalidInputError
 from turnlog.telemetry import span
@@ -43,23 +44,23 @@ class _BaseRun:
     @property
     def run_id(self) -> str:
         """The id of the newest run; empty before the first."""
-        return self._loop.run_id
+        return self._loop.run.run_id
 
     @property
     def lease(self) -> int | None:
         """The token of the run's lease, for `Session.renew` in a tool that takes long; None while it has no session to itself."""
-        return self._loop.token
+        return self._loop.run.token
 
     @property
     def iterations(self) -> int:
         """Model calls of the newest run so far."""
-        return self._loop.iterations
+        return self._loop.run.iterations
 
     async def _drive(self, steps: Step, perform: Callable[[Any], Awaitable[Any]]) -> RunResult:
         """Perform the steps of a run, recorded as a span, and return its result."""
         agent_id = self._plan.agent_id
-        facts = {**self._loop.facts("invoke_agent"), "gen_ai.agent.id": agent_id}
-        with span(f"invoke_agent {agent_id}", facts) as note:
+        attributes = {**self._plan.span_attributes("invoke_agent"), "gen_ai.agent.id": agent_id}
+        with span(f"invoke_agent {agent_id}", attributes) as note:
             result = await _perform_all(steps, perform)
             run = {"turnlog.run.id": result.run_id, "turnlog.run.status": result.status}
             note({**run, "turnlog.run.iterations": result.iterations})

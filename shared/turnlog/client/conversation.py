@@ -36,8 +36,8 @@ from turnlog.summaries.routes import Compressed, SummaryAnswer
 
 if TYPE_CHECKING:
     from turnlog.agents import AsyncRun, Run
-    from turnlog.agents.agent_loop import Approval, OnBusy, RunPlan
     from turnlog.agents.functions import Hooks, Tool
+    from turnlog.agents.run_log import Approval, OnBusy, RunPlan
     from turnlog.agents.streams import AsyncSessionStream, SessionStream
     from turnlog.client.model import Session
 
@@ -432,8 +432,8 @@ class RunCalls(SessionResource):
         *options: Any,
     ) -> RunPlan:
         """Return the parameters of a run. ``options`` are those of `RunPlan` from ``format`` on."""
-        from turnlog.agents.agent_loop import RunPlan
         from turnlog.agents.functions import Tool, executing_call
+        from turnlog.agents.run_log import RunPlan
 
         if not isinstance(tools, Mapping | None):
             raise InvalidInputError(f"tools are functions by name, {{'find': find}}, not a {type(tools).__name__}")

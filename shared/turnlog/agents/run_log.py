@@ -1,0 +1,418 @@
+"""The plan of a run, and its record: what it appends to the session's log and keeps in the agent's execution state.
+
+Its methods return steps to perform, or are generators of steps: see `turnlog.agents.agent_loop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
+
+from turnlog.agents.functions import (
+    ExecutedCall,
+    ExecutingCall,
+    Hooks,
+    Reply,
+    RequestedCall,
+    RunResult,
+    RunStatus,
+    Tool,
+)
+from turnlog.client import parts_of
+from turnlog.client.finding import result_message
+from turnlog.core.agent_state import agents_of
+from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.messages import Block, Text, ToolResult
+from turnlog.engines import RandomIds
+from turnlog.providers.registry import codec_of
+from turnlog.search.models import Recalled
+from turnlog.sessions.context_models import WindowAnswer
+from turnlog.sessions.message_models import Appended, StoredMessage
+from turnlog.telemetry import AGENT, CONVERSATION, MODEL, OPERATION, PROVIDER, PROVIDERS
+
+if TYPE_CHECKING:
+    from turnlog.client.model import Session
+
+
+DEFAULT_MAX_ITERATIONS = 20
+PAUSES = ("pause_turn", "compaction")
+"""Finish reasons with which a provider wants to be called again (https://platform.claude.com/docs/en/api/handling-stop-reasons)."""
+_IDS = RandomIds()
+OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer"]
+Approval = Collection[str] | Callable[[RequestedCall], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStep:
+    """A step to perform: a call of the session's, which may block, or with ``by_session=False`` a function of the user, sync or
+    async.
+    """
+
+    function: Callable[[], Any]
+    by_session: bool = True
+    call: ExecutingCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvents:
+    """A step to perform: read the events of a stream. ``handlers`` returns the functions to call for an event; they may be
+    async.
+    """
+
+    events: Any
+    handlers: Callable[[Any], Sequence[Callable[[], Any]]]
+
+
+Step = Generator[LoopStep | StreamEvents, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """The parameters of a run. See `Session.run`."""
+
+    session: Session
+    model: Callable[[WindowAnswer], Any]
+    tools: Mapping[str, Tool]
+    window: Mapping[str, Any]
+    format: str
+    agent_id: str
+    max_iterations: int | None
+    approve: Approval
+    hooks: Sequence[Hooks]
+    author: str | None
+    on_busy: OnBusy | None
+    lease_seconds: int
+    parent: ExecutingCall | None = None
+
+    def __post_init__(self) -> None:
+        limit = cast("object", self.max_iterations)
+        if limit is not None and (not isinstance(limit, int) or limit < 1):
+            raise InvalidInputError(f"max_iterations is {limit!r}; it is an integer from 1")
+        if isinstance(self.approve, str):
+            raise InvalidInputError(f"approve={self.approve!r} is a text; give the names in a list: [{self.approve!r}]")
+        if self.on_busy not in (None, *get_args(OnBusy)):
+            raise InvalidInputError(f"on_busy is {self.on_busy!r}; it is one of {', '.join(get_args(OnBusy))}")
+        known = {*signature(self.session.context).parameters, "others", "system"}
+        if unknown := [name for name in self.window if name not in known]:
+            raise TypeError(f"a run has no option {unknown[0]!r}")
+
+    @property
+    def caller(self) -> ExecutingCall | None:
+        """The call of another agent in the same session that the run works within, or None."""
+        parent = self.parent
+        return parent if parent is not None and parent.session_id == self.session.id else None
+
+    @property
+    def place(self) -> JsonObject | None:
+        """The call and the agent that messages of the run name, when it works within a call."""
+        return {"ref": self.caller.call.ref, "agent_id": self.agent_id} if self.caller is not None else None
+
+    def has_effect(self, name: str) -> bool:
+        """Return whether a repeated call of a tool may have a second effect."""
+        tool = self.tools.get(name)
+        return tool is not None and not tool.idempotent
+
+    def requested(self, ref: str, call_id: str, name: str, arguments: str) -> RequestedCall:
+        """Return a call of the model that the log has at ``ref``."""
+        return RequestedCall(ref, call_id, name, arguments, f"{self.session.id}/{ref}")
+
+    def span_attributes(self, operation: str) -> dict[str, Any]:
+        """Return the attributes of a span of the run."""
+        place = {CONVERSATION: self.session.id, AGENT: self.agent_id}
+        return {OPERATION: operation, MODEL: self.window.get("model"), PROVIDER: PROVIDERS.get(self.format), **place}
+
+    def context(self) -> LoopStep:
+        """Return the step that builds the window of the next model call."""
+        options = dict(self.window)
+        if self.place is not None:
+            own = {name: options.pop(name) for name in ("others", "system") if name in options}
+            options["parent"] = {**self.place, **own}
+        return LoopStep(lambda: self.session.context(format=self.format, **options))
+
+
+@dataclass(slots=True)
+class RunLog:
+    """The record of a run in the session's log: its messages, its place in the agent's execution state, and its lease.
+
+    ``token`` is that of the lease, None without one. ``begun`` says whether a call that may have an effect has begun. ``reply``
+    is the run's newest one. ``usage`` sums the tokens and the cost of its replies, and of runs within its calls. ``head`` is the
+    position up to which the run knows the log; None before its first commit.
+    """
+
+    plan: RunPlan
+    run_id: str = ""
+    iterations: int = 0
+    max_iterations: int = DEFAULT_MAX_ITERATIONS
+    token: int | None = None
+    begun: bool = False
+    reply: Reply | None = None
+    usage: dict[str, float] = field(default_factory=dict)
+    _stored_usage: dict[str, float] = field(default_factory=dict)
+    head: int | None = -1
+
+    def begin(self) -> None:
+        """Begin a new run; it is in the log with its first append."""
+        self.run_id, self.iterations, self.reply, self.begun = _IDS.new_id(), 0, None, False
+        self.usage, self._stored_usage = {}, {}
+
+    def add_usage(self, usage: Mapping[str, float]) -> None:
+        """Count what a model call, or a run within one of this run's calls, has used."""
+        for name, count in usage.items():
+            self.usage[name] = self.usage.get(name, 0) + count
+
+    def add_children(self, executing: ExecutingCall) -> Step:
+        """Count what runs of other processes have used in the child sessions of the call that has ended."""
+        for read in executing.children.values():
+            for agent in agents_of((yield LoopStep(read)).state).values():
+                self.add_usage(_usage_of(agent))
+
+    def result(self, status: RunStatus, *, pending: Mapping[str, Any] | None = None) -> RunResult:
+        """Return the result of the run as it is."""
+        reply, codec = self.reply, codec_of(self.plan.format)
+        messages = tuple(dict(message) for message in reply.messages) if reply is not None else ()
+        text = "\n".join(filter(None, (codec.parse(message).text for message in messages)))
+        reason = reply.finish_reason if reply is not None else None
+        usage = dict(self.usage) or None
+        return RunResult(status, self.run_id, self.iterations, messages, text, reason, pending, usage)
+
+    # ------------------------------------------------------------ the execution state
+
+    def read(self) -> Step:
+        """Return the agent's execution state, and take over its run and its limit."""
+        agent = yield from self.agent()
+        self.run_id = self.run_id or str(agent.get("run_id") or "") or _IDS.new_id()
+        iteration = agent.get("iteration")
+        self.iterations = iteration if isinstance(iteration, int) else 0
+        self.usage, self._stored_usage = _usage_of(agent), _usage_of(agent)
+        limits = (self.plan.max_iterations, agent.get("max_iterations"), DEFAULT_MAX_ITERATIONS)
+        self.max_iterations = next(limit for limit in limits if isinstance(limit, int))
+        return agent
+
+    def agent(self) -> Step:
+        """Return the agent's execution state, empty when the session has no such agent yet."""
+        try:
+            return (yield LoopStep(partial(self.plan.session.agent, self.plan.agent_id))).state
+        except NotFoundError as error:
+            if error.error_code != "not_found":
+                raise
+            return {}
+
+    def state(self) -> dict[str, Any]:
+        """Return the fields of the execution state that go with an append."""
+        self._stored_usage = dict(self.usage)
+        return {
+            "agent_id": self.plan.agent_id,
+            "run_id": self.run_id,
+            "iteration": self.iterations,
+            "max_iterations": max(self.max_iterations, self.iterations),
+            "begun": self.begun or None,
+            "usage": dict(self.usage) or None,
+            "parent": self.plan.parent.call.key if self.plan.parent is not None else None,
+        }
+
+    def patch(self, fields: Mapping[str, Any]) -> LoopStep:
+        """Return the step that changes the agent's execution state by a JSON Merge Patch."""
+        return LoopStep(partial(self.plan.session.patch_agent, fields, agent_id=self.plan.agent_id, lease=self.token))
+
+    # ------------------------------------------------------------ messages of others
+
+    def send_to_other(self, messages: Sequence[Mapping[str, Any]]) -> Step:
+        """Send messages to the run that has the session; return whether one has it."""
+        plan, key = self.plan, _IDS.new_id()
+        send = partial(
+            plan.session.send_to_run,
+            *messages,
+            mode=cast("Any", plan.on_busy),
+            format=plan.format,
+            agent_id=plan.agent_id,
+            idempotency_key=key,
+        )
+        try:
+            yield LoopStep(send)
+        except ConflictError as error:
+            if error.error_code != "no_run":
+                raise
+            return False
+        return True
+
+    def news(self, head: int, *modes: str) -> Step:
+        """Return ``cancelled`` when `Session.cancel_run` has named this run, ``messages`` after messages for it were appended.
+
+        Takes a read only where commits of others precede ``head``. ``modes`` are those of the messages to take, by default
+        ``interrupt`` and ``steer``.
+        """
+        if head == self.head:
+            return None
+        agent = yield from self.agent()
+        if agent.get("cancelled_run") == self.run_id:
+            return "cancelled"
+        modes = modes or ("interrupt", "steer")
+        waiting = {entry["mode"] for _, entry in inbox_of(agent)}
+        if waiting.intersection(modes):
+            self.head = head
+            yield from self._take_messages(agent, *modes)
+            return "messages"
+        if "steer" not in waiting:
+            self.head = head
+        return None
+
+    def _take_messages(self, agent: JsonObject, *modes: str) -> Step:
+        """Append the messages that wait in the agent's inbox with these modes."""
+        entries = [(place, entry) for place, entry in inbox_of(agent) if entry["mode"] in modes]
+        interrupts = any(entry["mode"] == "interrupt" for _, entry in entries)
+        if interrupts:
+            self.begin()
+        for number, (place, entry) in enumerate(entries):
+            loop = "new" if interrupts and number == 0 else "join"
+            yield self._append_entry(place, entry, loop=loop)
+
+    def next_turn(self) -> Step:
+        """Append the oldest messages of the agent's inbox as a new turn; return whether there are any."""
+        entries = inbox_of((yield from self.agent()))
+        if not entries:
+            return False
+        self.begin()
+        yield self._append_entry(*entries[0])
+        return True
+
+    def _append_entry(self, place: str, entry: JsonObject, **options: Any) -> LoopStep:
+        run, messages = {**self.state(), "inbox": {place: None}}, cast("list[JsonObject]", entry["messages"])
+        return self.append(messages, run=run, format=entry.get("format"), **options)
+
+    # ------------------------------------------------------------ reading
+
+    def open_calls(self) -> Step:
+        """Return calls of this agent without a result, from the log."""
+        plan = self.plan
+        window = yield plan.context()
+        calls = list[RequestedCall]()
+        for open_call in window.open_calls:
+            recalled, author = yield LoopStep(partial(_call_in_log, plan.session, open_call.ref))
+            if plan.author is None or author in (None, plan.author):
+                arguments = recalled.arguments
+                text = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
+                calls.append(plan.requested(open_call.ref, open_call.call_id, open_call.name, text))
+        return calls
+
+    def is_unanswered(self) -> Step:
+        """Return whether the newest message in view expects an answer of the model."""
+        newest = yield from self.newest()
+        if newest is None or newest.origin is not None:
+            return False  # a message from long-term memory, which nobody sent
+        if newest.status == "interrupted" or newest.finish_reason in PAUSES:
+            return True
+        return codec_of(newest.format).parse(newest.body).role in ("user", "tool")
+
+    def newest(self) -> Step:
+        """Return the newest message in view, of a run within a call the newest of its own; None without one."""
+        session, limit, before = self.plan.session, 100 if self.plan.caller is not None else 1, None
+        while True:
+            page = yield LoopStep(partial(session.page, order="desc", limit=limit, in_view=True, before=before))
+            newest = next(filter(self._is_own, page.messages), None)
+            if newest is not None or page.next is None:
+                return newest
+            before = page.next
+
+    def _is_own(self, message: StoredMessage) -> bool:
+        caller = self.plan.caller
+        if caller is None:
+            return message.parent is None
+        return (message.parent, message.agent_id) == (caller.call.ref, self.plan.agent_id)
+
+    # ------------------------------------------------------------ appending
+
+    def append(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        meta: Sequence[Mapping[str, Any]] = (),
+        *,
+        release: bool = False,
+        **options: Any,
+    ) -> LoopStep:
+        """Append messages in one commit, or in several when they do not fit one. ``options`` are those of `Session.append`.
+
+        All commits have the ``format``, only the first one the other options. It takes or renews the run's lease; with
+        ``release`` the last one gives it back.
+        """
+        plan, key, holder = self.plan, _IDS.new_id(), _IDS.new_id()
+        author = {"author": plan.author} if plan.author is not None else {}
+        metas = [{**author, **own} for own in meta or [{}] * len(messages)]
+        more: dict[str, Any] = {"format": options.pop("format", plan.format)}
+        if plan.place is not None:
+            more["parent"] = plan.place
+
+        def append() -> list[Appended]:
+            answers = list[Appended]()
+            for part in parts_of(messages, metas):
+                answer = plan.session.append(
+                    *messages[part],
+                    meta=metas[part],
+                    run_id=self.run_id,
+                    lease=self._lease(holder, release=release and part.stop >= len(messages)),
+                    idempotency_key=f"{key}-{part.start}",
+                    **(options if not part.start else {}),
+                    **more,
+                )
+                if plan.on_busy is not None:
+                    self.token = answer.lease.token if answer.lease is not None else None
+                if self.head is None or answer.first == self.head + 1:
+                    self.head = answer.head
+                answers.append(answer)
+            return answers
+
+        return LoopStep(append)
+
+    def append_results(self, results: Sequence[ExecutedCall], **options: Any) -> LoopStep:
+        """Append the results of calls, a message of the format each. Windows group them as the provider requires."""
+        messages, metas = list[JsonObject](), list[Mapping[str, Any]]()
+        for executed in results:
+            content: tuple[Block, ...] = (Text(executed.text), *executed.media)
+            result = ToolResult(executed.call.id, content, executed.call.name, executed.is_error)
+            body, meta = result_message(result, self.plan.format)
+            messages.append(body)
+            metas.append({**(executed.meta or {}), **meta})
+        if self.usage != self._stored_usage:  # runs within the calls have taken tokens
+            options.setdefault("run", self.state())
+        return self.append(messages, metas, **options)
+
+    def _lease(self, holder: str, *, release: bool) -> JsonObject | None:
+        """Return what an append says of the lease. ``holder`` takes it when the run does not have it."""
+        if self.plan.caller is not None:
+            token = self.plan.caller.run.token
+            return {"token": token} if token is not None else None
+        if self.plan.on_busy is None:
+            return None
+        if self.token is None:
+            return {"holder": holder, "seconds": self.plan.lease_seconds}
+        return {"token": self.token, **({"release": True} if release else {})}
+
+    def release(self) -> Step:
+        """Give the session back if the run has it. Without an answer the lease expires."""
+        token, self.token = self.token, None
+        if token is not None:
+            with suppress(TurnlogError):
+                yield LoopStep(partial(self.plan.session.release, token))
+
+
+def _usage_of(agent: JsonValue) -> dict[str, float]:
+    usage = agent.get("usage") if isinstance(agent, dict) else None
+    counts = usage.items() if isinstance(usage, dict) else ()
+    return {name: count for name, count in counts if isinstance(count, int | float)}
+
+
+def inbox_of(agent: JsonObject) -> list[tuple[str, Any]]:
+    """Return the entries of an agent's inbox, oldest first, each with its place."""
+    inbox = agent.get("inbox")
+    return sorted(inbox.items(), key=lambda entry: int(entry[0])) if isinstance(inbox, dict) else []
+
+
+def _call_in_log(session: Session, ref: str) -> tuple[Recalled, str | None]:
+    """Return a call in the log, and the author of its message."""
+    position = int(ref.split(".", maxsplit=1)[0])
+    page = session.page(after=position - 1, limit=1)
+    return session.recall(ref, max_tokens=100_000), page.messages[0].author if page.messages else None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult
 
 from turnlog.core.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from turnlog.client.aws_signing import RequestSigner
 
 _ADDRESSES = (
     ("execute-api", re.compile(r"[a-z0-9-]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")),
@@ -21,13 +23,6 @@ class CredentialSource(Protocol):
     """A session of boto3 or botocore."""
 
     def get_credentials(self) -> Any: ...
-
-
-class Signer(Protocol):
-    """Signs HTTP requests."""
-
-    def signed(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> dict[str, str]:
-        """Return the headers of one try of a request, with its signature."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +40,7 @@ class Aws:
     session: CredentialSource | None = None
 
 
-def signer_of(url: SplitResult, aws: Aws | bool | None, *, has_token: bool) -> Signer | None:
+def signer_of(url: SplitResult, aws: Aws | bool | None, *, has_token: bool) -> RequestSigner | None:
     """Return the signer of requests to a URL, or None when they are not signed.
 
     With ``aws=None``, requests to an https address of AWS are signed unless there is a token. Raises `InvalidInputError` for

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from turnlog.client import Backend, Paged, SessionResource, without_none
+from turnlog.client import Backend, Paged, without_none
 from turnlog.core.errors import InvalidInputError
 from turnlog.routing import read_body
 from turnlog.sessions.document_models import (
@@ -28,7 +28,7 @@ from turnlog.sessions.document_models import (
 _Place: TypeAlias = "tuple[str | None, int | None]"
 """The key after which the next page begins, and the number of documents still to return."""
 
-__all__ = ["Document", "DocumentCalls", "DocumentReading", "Documents"]
+__all__ = ["Document", "DocumentReading", "Documents"]
 
 
 class DocumentReading:
@@ -155,15 +155,6 @@ class Documents(DocumentReading):
             "put_documents", path=self._path, body=writing, idempotency_key=idempotency_key
         )
         return answer
-
-
-class DocumentCalls(SessionResource):
-    """Access to the documents of a session."""
-
-    @property
-    def documents(self) -> Documents:
-        """Documents of the session: bytes by key, erased with the session."""
-        return Documents(self._backend, self._path)
 
 
 def document_batches(entries: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

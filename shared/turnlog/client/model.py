@@ -23,7 +23,7 @@ from turnlog.client import (
 )
 from turnlog.client.aws import Aws
 from turnlog.client.conversation import ConversationCalls, RunCalls
-from turnlog.client.documents import DocumentCalls
+from turnlog.client.documents import Documents
 from turnlog.client.exports import PersonExport, SessionExport, SessionImports
 from turnlog.client.finding import FindingCalls
 from turnlog.client.states import JobCalls, MemoryCalls, StateCalls, UpkeepCalls
@@ -262,9 +262,7 @@ class Sessions(SessionImports):
         return Paged(fetch)
 
 
-class Session(
-    ConversationCalls, RunCalls, FindingCalls, StateCalls, DocumentCalls, SnapshotCalls, SessionExport, TimeTravel
-):
+class Session(ConversationCalls, RunCalls, FindingCalls, StateCalls, SnapshotCalls, SessionExport, TimeTravel):
     """A session of the owner. The object holds only the id: two objects with one id, in any process, are the same session."""
 
     def __repr__(self) -> str:
@@ -283,6 +281,11 @@ class Session(
     def info(self) -> SessionInfo:
         """Return settings and totals as of the newest commit."""
         return self._call(SessionInfo, "get_session")
+
+    @property
+    def documents(self) -> Documents:
+        """Documents of the session: bytes by key, erased with the session."""
+        return Documents(self._backend, self._path)
 
     def update(self, /, *, idempotency_key: str | None = None, **settings: Any) -> SessionInfo:
         """Change settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``,

@@ -19,7 +19,7 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
-from urllib.parse import SplitResult, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from pydantic import BaseModel, ValidationError
 
@@ -190,7 +190,10 @@ class HttpBackend:
         clock: Clock | None = None,
         ids: IdSource | None = None,
     ) -> None:
-        base = _checked_url(url)
+        base = web_address(url)
+        if base is None or not url.isascii():
+            message = f"{url!r} is not the address of a service: http://HOST[:PORT] or https://HOST[:PORT][/STAGE]"
+            raise InvalidInputError(message, code="invalid_url")
         self._prefix = base.path.rstrip("/")
         self._origin = f"{base.scheme}://{base.netloc}"
         self.url = self._origin + self._prefix
@@ -379,15 +382,6 @@ class HttpBackend:
             hint = f"AWS refused the credentials or their rights ({kind[0] if kind else 'no reason given'})"
         retry_after = answer.retry_after_seconds
         return error_of(answer.status, document, url=self.url, retry_after_seconds=retry_after, hint=hint)
-
-
-def _checked_url(url: str) -> SplitResult:
-    """Return the parts of a service's URL. Raises `InvalidInputError` for any other URL."""
-    parts = web_address(url)
-    if parts is None or not url.isascii():
-        message = f"{url!r} is not the address of a service: http://HOST[:PORT] or https://HOST[:PORT][/STAGE]"
-        raise InvalidInputError(message, code="invalid_url")
-    return parts
 
 
 def _header_value(name: str, value: str) -> str:

@@ -81,7 +81,7 @@ def _value_bytes(value: Mapping[str, Any]) -> int:
         case "B":
             return len(content)
         case "N":
-            return _number_bytes(content)
+            return math.ceil(max(1, digits(content)) / 2) + 1 + Decimal(content).is_signed()
         case "BOOL" | "NULL":
             return 1
         case "SS" | "NS" | "BS":
@@ -91,11 +91,6 @@ def _value_bytes(value: Mapping[str, Any]) -> int:
         case "M":
             return 3 + sum(1 + len(name.encode()) + _value_bytes(member) for name, member in content.items())
     raise ValueError(f"{kind!r} is no type of DynamoDB")
-
-
-def _number_bytes(number: str) -> int:
-    sign = 1 if Decimal(number).is_signed() else 0
-    return math.ceil(max(1, digits(number)) / 2) + 1 + sign
 
 
 Params: TypeAlias = Mapping[str, Any]

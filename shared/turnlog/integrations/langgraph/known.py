@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -77,13 +78,8 @@ def following(before: ListState | None, ref: ValueRef, stored: Elements) -> List
 
 def pieces_within(pieces: Sequence[ListPiece], count: int) -> tuple[ListPiece, ...]:
     """Return the pieces that end within the first ``count`` elements."""
-    kept, end = list[ListPiece](), 0
-    for piece in pieces:
-        end += piece.count
-        if end > count:
-            break
-        kept.append(piece)
-    return tuple(kept)
+    ends = accumulate(piece.count for piece in pieces)
+    return tuple(piece for piece, end in zip(pieces, ends, strict=True) if end <= count)
 
 
 MAX_NAMESPACES, MAX_CHECKPOINTS, MAX_BYTES = 512, 8, 32 * 1024 * 1024

@@ -280,7 +280,8 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         )
         record = builder.record(get_checkpoint_metadata(config, metadata))
         self._keep_messages(config, checkpoint, metadata, new_versions, before)
-        Writer(self._threads).put_checkpoint(namespace, checkpoint_id, record, builder.parts)
+        key = namespace.checkpoint(checkpoint_id)
+        Writer(self._threads).put(namespace.thread_id, key, record.packed(), builder.parts)
         self._cache.remember(namespace, checkpoint_id, builder.known())
         return _config(namespace, checkpoint_id, config["configurable"]["thread_id"])
 

@@ -93,14 +93,6 @@ class Writer:
     def __init__(self, threads: ThreadSessions) -> None:
         self._threads = threads
 
-    def put_checkpoint(self, namespace: Namespace, checkpoint_id: str, record: Checkpointed, parts: Parts) -> None:
-        """Write a checkpoint.
-
-        An existing checkpoint is replaced, but keeps values that other checkpoints may refer to.
-        """
-        key = namespace.checkpoint(checkpoint_id)
-        self._put(namespace.thread_id, key, record.packed(), parts)
-
     def put_writes(self, namespace: Namespace, checkpoint_id: str, task_id: str, writes: Sequence[Write]) -> None:
         """Write a task's writes to a checkpoint, merged with its earlier ones."""
         name, parts = task_name(task_id), Parts()
@@ -109,9 +101,8 @@ class Writer:
         mine = Writes(
             tuple(replace(write, stored=stored) for write, stored in zip(writes, fitted, strict=True)),
             task_id if task_of(name) is None else None,
-        ).ordered()
-
-        self._put(namespace.thread_id, key, mine.packed(), parts)
+        )
+        self.put(namespace.thread_id, key, mine.ordered().packed(), parts)
 
     def copy(self, source: str, target: str) -> None:
         """Copy all documents of a thread in key order: referenced documents arrive before those that refer to them.
@@ -134,12 +125,15 @@ class Writer:
             session.documents.put_many({key: data for key, data in page.items() if key not in known})
             for key, document in known.items():
                 if page[key] != document.data:
-                    self._put(target, key, page[key], Parts())
+                    self.put(target, key, page[key], Parts())
 
         self._threads.written(target, write)
 
-    def _put(self, thread_id: str, key: str, data: bytes, parts: Parts) -> None:
-        """Write a document, merged with the one that is stored under its key."""
+    def put(self, thread_id: str, key: str, data: bytes, parts: Parts) -> None:
+        """Write the document of a checkpoint or of a task's writes, and its large values.
+
+        It is merged with the document under its key: a checkpoint keeps the values that others may refer to.
+        """
 
         def put_merged(documents: Documents) -> None:
             old = documents.get(key)

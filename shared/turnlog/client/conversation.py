@@ -64,19 +64,22 @@ class ConversationCalls(SessionResource):
         lenient: bool = False,
         idempotency_key: str | None = None,
     ) -> Appended:
-        """Append 1 to 25 messages in one commit.
+        """Append 1 to 25 messages in one commit: all are stored, or none. Return their positions, and what is odd about them.
 
         A message is JSON in a provider's format, or an object: of the libraries of OpenAI and Anthropic, or of LangChain. A
         complete answer of a provider, its object or its JSON, is taken as its messages, with its token counts as ``usage``.
+        Without ``format``, it is recognised. ``meta`` has an object for each message: ``id``, ``author``, ``created_at`` (RFC
+        3339), ``pin`` (in every window), ``status`` (``interrupted``: in none), ``finish_reason``, ``is_error``, ``metadata``.
 
         Repeated with the same ``idempotency_key``, a call has one effect and the same answer. ``if_head`` is the expected head:
-        the append is refused with a `HeadMismatchError` when the log ends elsewhere. ``window`` is the window that a reply was made
-        by, from `context`: later windows then know what the reply's signed thinking is bound to. ``lease`` takes, renews or
-        releases the session for one run, in the same commit: ``{"holder": …, "seconds": …}``, ``{"token": …}``, or ``{"token": …,
-        "release": True}``. With the token of a lost lease, the append raises `RunLostError`. With ``loop="join"`` the messages
-        stay in the open loop, with ``"new"`` they open one even if it is unfinished. ``parent``, the ``ref`` of a call and
-        the ``agent_id`` of an agent that works within it, keeps the messages out of the session's loops. ``lenient`` stores
-        messages with a role that no provider has, or with content only in fields of another format; windows leave these out.
+        the append is refused with a `HeadMismatchError` when the log ends elsewhere. ``run`` changes the execution state of its
+        ``agent_id`` in the same commit, as `patch_agent` does; ``run_id`` names the run in the history. ``window`` is the one that
+        a reply was made by, from `context`: later windows then know what the reply's signed thinking is bound to. ``lease`` takes,
+        renews or releases the session for one run, in the same commit: ``{"holder": …, "seconds": …}``, ``{"token": …}``, or
+        ``{"token": …, "release": True}``. With the token of a lost lease, the append raises `RunLostError`. With ``loop="join"``
+        the messages stay in the open loop, with ``"new"`` they open one even if it is unfinished. ``parent``, the ``ref`` of a
+        call and the ``agent_id`` of an agent that works within it, keeps the messages out of the session's loops. ``lenient``
+        stores messages with a role that no provider has, or with content only in fields of another format; windows leave these out.
         """
         if not all(map(is_plain_message, messages)):
             from turnlog.agents.functions import given_messages
@@ -194,13 +197,18 @@ class ConversationCalls(SessionResource):
         build: Build | Mapping[str, Any] | None = None,
         parent: Mapping[str, Any] | None = None,
     ) -> WindowAnswer:
-        """Build the window for the next model call.
+        """Build the window for the next model call: ``messages``, ``system`` and ``tools`` that the provider of ``format`` takes.
 
+        All together has at most ``budget`` tokens, by default the context size of ``model`` less ``output_reserve`` tokens for the
+        answer. Options that are left out come from the session. Raises `BudgetTooSmallError`, with ``details["needed"]``, when
+        nothing fits. ``manifest`` of the answer says what is in, in what form, and what is left out.
+
+        ``answer_open_calls`` answers calls without a result with a neutral text; else they are left out.
         ``breakpoints="apply"`` sets the provider's prompt-cache breakpoints, so the window can be sent as it is. ``at`` builds
         the window as if the log ended at that position or time (RFC 3339). ``others_calls="calls"`` does not turn calls of tools
         that are not offered into text. ``query`` is what the policy's step recall looks for, in place of the user's message.
         ``build``, the ``build`` of a manifest, builds that window again. ``parent`` builds that of an agent within a call: the
-        call's ``ref``, the ``agent_id``, what it sees of ``others``, its ``system`` text.
+        call's ``ref``, the ``agent_id``, what it sees of ``others`` (``nothing``, ``answers``, ``all``), its ``system`` text.
         """
         fields = {
             "format": format,
@@ -231,10 +239,11 @@ class ConversationCalls(SessionResource):
         at: int | str | None = None,
         in_view: bool = False,
     ) -> MessagePage:
-        """Return one page of the full history.
+        """Return one page of the full history: up to ``limit`` messages (1 to 100) after or before a position.
 
-        With ``in_view``, messages that rewinds took out of view are left out. With ``at``, the page has the messages that were
-        in view at that position or time.
+        ``next`` of the answer continues in the same order; None at the end. ``format`` converts the messages. With ``in_view``,
+        messages that rewinds took out of view are left out. With ``at``, the page has the messages that were in view at that
+        position or time (RFC 3339).
         """
         query = {"after": after, "before": before, "limit": limit, "order": order, "format": format, "at": at}
         query["in_view"] = "true" if in_view else None
@@ -274,7 +283,7 @@ class ConversationCalls(SessionResource):
         max_tokens: int | None = None,
         idempotency_key: str | None = None,
     ) -> Compressed | Job:
-        """Summarise closed run loops.
+        """Summarise closed run loops but the newest ``keep_loops``, in at most ``max_tokens``. Windows then begin with the summary.
 
         Returns a job with ``mode="async"``, and when the work takes longer than one request may.
         """
@@ -447,7 +456,7 @@ class RunCalls(SessionResource):
 
 
 def context_options(window: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the window options of a run under their names in `Session.context`; a run's own ``model`` is its function."""
+    """Return the window options of a run under their names in `Session.context`: ``model_name`` is its ``model``."""
     return {("model" if name == "model_name" else name): value for name, value in window.items()}
 
 

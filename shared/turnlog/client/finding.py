@@ -51,9 +51,11 @@ class FindingCalls(SessionResource):
         pointer: str | None = None,
         max_tokens: int | None = None,
     ) -> Recalled:
-        """Return a tool call and its result, with its images and files as ``media``.
+        """Return a tool call and its result, up to ``max_tokens`` (2000), with its images and files as ``media``.
 
-        ``ref`` may be the position of a message: its first call, or what it says when it has none. When nothing is found,
+        ``ref`` is ``<position>.<index>``, as appends and windows name a call; or the position of a message: its first call, or what
+        it says when it has none. ``call_id`` is the provider's id instead. Of the result, ``pattern`` (a regular expression),
+        ``from_line`` and ``to_line`` (from 1) select lines, ``pointer`` (a JSON pointer) a part. When nothing is found,
         ``found`` is false and ``hint`` says what to try.
         """
         query = {
@@ -78,7 +80,10 @@ class FindingCalls(SessionResource):
         after: int | str | None = None,
         before: int | str | None = None,
     ) -> SearchAnswer:
-        """Search messages by the words of a question, best match first. ``after`` and ``before`` are a position or a time."""
+        """Search messages by the words of a question, best match first.
+
+        ``loop``, ``role`` and ``tool`` (its calls and their results) select messages, ``after`` and ``before`` by position or time.
+        """
         query = {"q": q, "limit": limit, "role": role, "loop": loop, "tool": tool, "after": after, "before": before}
         return self._call(SearchAnswer, "search_session", query=query)
 

@@ -107,7 +107,9 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         return cls(open_backend(url, tenant=tenant, user=user, worker=worker, summariser=summariser))
 
     def build_window(self, /, messages: Sequence[GivenMessage], **options: Any) -> WindowAnswer:
-        """Build a window over messages, as `Session.append` takes them. Options are the fields of ``POST /v1/window``."""
+        """Build a window over messages, as `Session.append` takes them; store nothing. The options are those of
+        `turnlog.build_window`.
+        """
         messages, input_format = plain_messages(messages, options.get("input_format"))
         body = {**sent_settings(options), "messages": messages, "input_format": input_format}
         return self._call(WindowAnswer, "build_window", body=body)
@@ -192,6 +194,14 @@ class Sessions(SessionImports):
     ) -> Session:
         """Create a session. Raises `SessionExistsError` when the id is taken, unless ``if_exists="return"``.
 
+        An id has 1 to 256 of ``A-Z a-z 0-9 _ - @ : . + /``; without one it is generated. ``system`` and ``tools`` are sent with
+        every window, by the rules of ``policy``. ``model`` decides the budget where a call of `Session.context` gives none, and
+        ``output_reserve`` (4096 tokens) is kept free for its answer. ``state`` must fit ``state_schema`` (JSON Schema 2020-12).
+        ``strict`` refuses messages that break the order of calls and results; else they are kept with a warning. ``recall``: which
+        windows offer the tools that bring back what they leave out, with ``auto`` those from the first one on that does. After
+        ``loop_timeout_seconds`` (3600) of silence a user message opens a new loop. Without activity the session is handed to
+        long-term memory after ``inactive_after_minutes``, and expires after ``ttl_days``; by default neither.
+
         ``snapshots={"every_loops": 5, "keep": 20}`` makes automatic snapshots. ``bootstrap`` is True, or an object with
         ``question``, ``max_tokens``, ``limit`` and ``timeout_seconds``: the session then begins with what long-term memory
         knows about the user. `Session.info` reports what was added, or why nothing was.
@@ -230,7 +240,7 @@ class Sessions(SessionImports):
         return Session(self._backend, session_id)
 
     def get_or_create(self, /, session_id: str, **settings: Any) -> Session:
-        """Return the session of an id, or create it with these settings."""
+        """Return the session of an id, or create it with these settings of `create`. Those of an existing session stay."""
         return self.create(session_id, if_exists="return", **settings)
 
     def exists(self, session_id: str) -> bool:
@@ -244,7 +254,10 @@ class Sessions(SessionImports):
     def page(
         self, *, limit: int = 20, cursor: str | None = None, status: Status | None = None, user: str | None = None
     ) -> SessionPage:
-        """Return one page of sessions, newest activity first. ``user`` is for operators, as in `list`."""
+        """Return one page of up to ``limit`` sessions (1 to 100), newest activity first. ``user`` is for operators: see `list`.
+
+        ``next_cursor`` of the answer is the ``cursor`` of the next page; None at the end.
+        """
         query = {"limit": limit, "cursor": cursor, "status": status, "user": user}
         return self._call(SessionPage, "list_sessions", query=query)
 

@@ -32,7 +32,11 @@ class StateCalls(SessionResource):
         if_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> StateAnswer:
-        """Replace the state. Raises `VersionMismatchError` unless its version is ``if_version``."""
+        """Replace the state. ``action`` names the change in the history.
+
+        Raises `VersionMismatchError` unless its version is ``if_version``, and `InvalidInputError` for one that does not fit the
+        session's ``state_schema``.
+        """
         body = without_none({"state": state, "action": action, "if_version": if_version})
         return self._call(StateAnswer, "put_state", body=body, idempotency_key=idempotency_key)
 
@@ -102,8 +106,8 @@ class StateCalls(SessionResource):
     ) -> Decided:
         """Approve or reject the action that an agent waits with.
 
-        A rejection is appended as the result of the waiting call, in the same commit. Raises `ConflictError` when nothing waits
-        or a decision exists.
+        A rejection, with its ``reason``, is appended as the result of the waiting call, in the same commit; an approved call is
+        executed when the run continues. Raises `ConflictError` when nothing waits or a decision exists.
         """
         body = without_none({"decision": decision, "reason": reason})
         path = {"agent_id": agent_id}

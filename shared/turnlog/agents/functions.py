@@ -289,7 +289,7 @@ def given_messages(values: Sequence[object], format: str | None) -> GivenMessage
 
     Raises `InvalidInputError`, code ``not_a_message``, for any other value.
     """
-    converted = [_given(value, index, format) for index, value in enumerate(values)]
+    converted = [_converted(value, index, format) for index, value in enumerate(values)]
     if len(converted) == 1:
         return converted[0]
     messages = [message for part in converted for message in part.reply.messages]
@@ -301,7 +301,7 @@ def given_messages(values: Sequence[object], format: str | None) -> GivenMessage
     )
 
 
-def _given(value: object, index: int, format: str | None) -> GivenMessages:
+def _converted(value: object, index: int, format: str | None) -> GivenMessages:
     graph_message, problems = to_graph_message(value, "") if not isinstance(value, Mapping | Sequence) else (None, [])
     if graph_message is not None:
         return GivenMessages(Reply([graph_message.body]), [graph_message.meta], None)

@@ -10,7 +10,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from turnlog.cli.options import open_as_it_is, with_log
+from turnlog.cli.options import open_without_worker, with_log
 from turnlog.cli.screen import Column, Output, counted, facts_table, listing_output, one_line, plain, short_time
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
@@ -31,7 +31,7 @@ def _check_status(*, status: str | None, **_others: Any) -> None:
 
 
 @jobs.callback(invoke_without_command=True)
-@with_log(open_as_it_is, check=_check_status)
+@with_log(open_without_worker, check=_check_status)
 def listed(
     log: Turnlog,
     status: Annotated[
@@ -54,7 +54,7 @@ _COLUMNS = (
 
 
 @jobs.command()
-@with_log(open_as_it_is)
+@with_log(open_without_worker)
 def show(log: Turnlog, job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]) -> Output:
     """Print one job."""
     job = log.job(job_id)
@@ -72,7 +72,7 @@ def _check_redrive(*, job_id: str | None, failed: bool) -> None:
 
 
 @jobs.command()
-@with_log(open_as_it_is, check=_check_redrive)
+@with_log(open_without_worker, check=_check_redrive)
 def redrive(
     log: Turnlog,
     job_id: Annotated[str | None, typer.Argument(metavar="ID", help="One job. By default, all dead letters.")] = None,

@@ -160,8 +160,8 @@ def open_client(connection: Connection, *, worker: bool | None = None) -> Turnlo
     return open_or_make_client(connection, worker=worker)
 
 
-open_as_it_is = functools.partial(open_client, worker=False)
-"""Open as `open_client` does, without a worker that would do the engine's jobs."""
+open_without_worker = functools.partial(open_client, worker=False)
+"""Open as `open_client` does, without a worker: the engine's jobs stay as they are."""
 
 
 def check_data(connection: Connection) -> None:

@@ -246,7 +246,7 @@ def rewind(
     ] = None,
 ) -> Output:
     """Go back to an earlier moment: later messages and state changes leave the view but stay in the log."""
-    info = log.sessions.get(session).rewind(parse_moment(to) or to, if_head=if_head)
+    info = log.sessions.get(session).rewind(parse_moment(to), if_head=if_head)
     totals = f"{counted(info.messages, 'message')} in {counted(info.loops, 'loop')} in view"
     return Output(info, f"{info.session_id} is as it was at {to}: {totals}; undo with --to {info.head - 1}")
 
@@ -281,7 +281,7 @@ def diff(
     ] = 20,
 ) -> Output:
     """Compare two moments of a session: messages, state, settings, summary."""
-    difference = log.sessions.get(session).diff(parse_moment(begin) or begin, parse_moment(to), limit=limit)
+    difference = log.sessions.get(session).diff(parse_moment(begin), parse_moment(to), limit=limit)
     shown = [Text(f"from {difference.from_position} to {difference.to_position}", style="bold")]
     for span in difference.left:
         shown.append(Text(f"- positions {span.first}–{span.last} left the view", style="red"))

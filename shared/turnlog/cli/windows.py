@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Group, RenderableType
@@ -38,6 +38,7 @@ from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.jobs.models import Job
 from turnlog.summaries.routes import MAX_SUMMARY_TOKENS, MIN_SUMMARY_TOKENS, SummaryAnswer
 
+T = TypeVar("T", bound=str | None)
 Model = Annotated[
     str | None,
     typer.Option(
@@ -90,8 +91,8 @@ def context(  # noqa: PLR0913
     return Output(window, Group(*shown))
 
 
-def parse_moment(text: str | None) -> int | str | None:
-    """Return digits as a position, and other text unchanged as a time."""
+def parse_moment(text: T) -> int | T:
+    """Return digits as a position, and other text, a time, unchanged."""
     return int(text) if text is not None and text.isascii() and text.isdigit() else text
 
 

@@ -136,7 +136,7 @@ class Guard:
         for client in clients:
             if client.meta.service_model.service_name == "dynamodb":
                 client.meta.events.register("before-parameter-build.dynamodb", guard._check)
-            guard._stand_between(client)
+            guard._wrap_attempts(client)
         return guard
 
     @contextmanager
@@ -155,7 +155,7 @@ class Guard:
         """Send a request once, by ``send``. Returns the SDK's pair of a response and an error. Subclasses inject faults."""
         return send()
 
-    def _stand_between(self, client: Any) -> None:
+    def _wrap_attempts(self, client: Any) -> None:
         """Wrap the SDK's single attempt of a request.
 
         Only at this place a request has taken effect while the SDK can still decide on a retry. An error of the ``before-send``

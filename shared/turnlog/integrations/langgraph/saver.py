@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 _COUNTERS = "counters_since_delta_snapshot"
 
 
-def newest_of(visible: Mapping[str, StoredCheckpoint]) -> set[str]:
-    """Return the ids of the first checkpoint, the newest, and of the ancestors that its delta channels are built from."""
+def needed_by_newest(visible: Mapping[str, StoredCheckpoint]) -> set[str]:
+    """Return the ids of the newest checkpoint, the first of ``visible``, and of the ancestors that its delta channels need."""
     current = next(iter(visible.values()), None)
     channels = set(current.metadata.get(_COUNTERS) or {}) if current is not None else set()
     kept = set[str]()
@@ -73,7 +73,9 @@ def newest_of(visible: Mapping[str, StoredCheckpoint]) -> set[str]:
     return kept
 
 
-def keep(documents: Documents, reader: Reader, checkpoints: Sequence[StoredCheckpoint], kept: Collection[str]) -> None:
+def delete_others(
+    documents: Documents, reader: Reader, checkpoints: Sequence[StoredCheckpoint], kept: Collection[str]
+) -> None:
     """Delete every checkpoint of a namespace that is not in ``kept``, and hidden values that no kept checkpoint needs."""
     used, values = CheckpointValues(reader, {}), dict[str, set[tuple[str, Version]]]()
     for checkpoint in checkpoints:
@@ -227,7 +229,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         """Yield checkpoints, newest first, over every namespace and thread that ``config`` selects."""
         below = (get_checkpoint_id(before) or None) if before is not None else None
         wanted = (get_checkpoint_id(config) or None) if config is not None else None
-        streams = [self._iter_checkpoints(namespace, wanted, below) for namespace in self._spaces(config)]
+        streams = [self._iter_checkpoints(namespace, wanted, below) for namespace in self._namespaces(config)]
         remaining = limit
         for _, _, checkpoint, values in heapq.merge(*streams, key=lambda entry: entry[:2], reverse=True):
             if remaining is not None and remaining <= 0:
@@ -334,7 +336,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             if strategy == "delete":
                 self.delete_thread(thread_id)
             else:
-                self._sweep(thread_id, newest_of)
+                self._sweep(thread_id, needed_by_newest)
 
     def _sweep(
         self, thread_id: str, choose: Callable[[Mapping[str, StoredCheckpoint]], Collection[str] | None]
@@ -350,7 +352,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             visible = {stored.checkpoint_id: stored for stored in checkpoints if not stored.record.is_hidden}
             kept = choose(visible)
             if kept is not None:
-                keep(documents, reader, checkpoints, kept)
+                delete_others(documents, reader, checkpoints, kept)
                 self._cache.forget([namespace])
 
     # ------------------------------------------------------------ async variants
@@ -392,7 +394,8 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             return Elements(None, tuple(map(self._dump, value)))
         return WholeValue(self._dump(value))
 
-    def _spaces(self, config: RunnableConfig | None) -> Sequence[Namespace]:
+    def _namespaces(self, config: RunnableConfig | None) -> Sequence[Namespace]:
+        """Return the namespaces that a config selects; without one those of all threads."""
         if config is None:
             return [namespace for thread_id in self._threads.all() for namespace in self._threads.namespaces(thread_id)]
         thread_id, name = _thread_id(config["configurable"]), config["configurable"].get("checkpoint_ns")

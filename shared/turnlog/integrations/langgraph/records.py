@@ -261,9 +261,6 @@ class Writes:
     writes: tuple[Write, ...]
     task_id: str | None = None
 
-    def ordered(self) -> Writes:
-        return Writes(()).merged(self)
-
     def write(self, index: int) -> Write | None:
         return next((write for write in self.writes if write.index == index), None)
 

@@ -66,12 +66,6 @@ def task_of(name: str) -> str | None:
     return None if name.startswith(_HASHED) else unquote(name)
 
 
-def namespace_of(key: str) -> tuple[str, str | None]:
-    """Return the namespace's name in a key, and the namespace itself; None when the name may be a digest."""
-    name = key.removeprefix(CHECKPOINTS).partition("/")[0]
-    return name, (None if name.startswith(_HASHED) else unquote(name))
-
-
 @functools.lru_cache(4096)
 def short(text: str, limit: int) -> str:
     """Return a name as part of a key; a digest when it is longer than ``limit``."""
@@ -139,9 +133,9 @@ class ThreadSessions:
                 first = next(iter(reading.list(CHECKPOINTS, after=after, limit=1)), None)
                 if first is None:
                     return namespaces
-                key_part, name = namespace_of(first.key)
+                key_part = first.key.removeprefix(CHECKPOINTS).partition("/")[0]
                 after = f"{CHECKPOINTS}{key_part}0"  # "0" is the next character after "/"
-                name = name if name is not None else self._named(reading, key_part)
+                name = self._named(reading, key_part) if key_part.startswith(_HASHED) else unquote(key_part)
                 if name is not None:
                     namespaces.append(Namespace(thread_id, name))
         except NotFoundError:

@@ -102,7 +102,7 @@ class Writer:
             tuple(replace(write, stored=stored) for write, stored in zip(writes, fitted, strict=True)),
             task_id if task_of(name) is None else None,
         )
-        self.put(namespace.thread_id, key, mine.ordered().packed(), parts)
+        self.put(namespace.thread_id, key, Writes(()).merged(mine).packed(), parts)
 
     def copy(self, source: str, target: str) -> None:
         """Copy all documents of a thread in key order: referenced documents arrive before those that refer to them.

@@ -256,7 +256,7 @@ class AsyncTurnlog(Twin[Turnlog]):
         summariser: Callable[[Prompt], str] | None = None,
         max_calls: int = MAX_CALLS,
     ) -> Opening:
-        """Open a client for ``async with`` or ``await``. The options are those of `Turnlog.open`.
+        """Open a client for ``async with`` or ``await``. The other options are those of `Turnlog.open`.
 
         async with AsyncTurnlog.open("sqlite:///agent.db") as log:
             session = await log.sessions.get_or_create("support-42")

@@ -396,15 +396,17 @@ class RunCalls(SessionResource):
         name, called with the arguments as keywords; an error becomes a result that the model reads. A `Tool` says whether its
         calls may be repeated after a crash. The session executes the recall tools. Calls of the tools in ``approve`` (names, or a
         function of a `RequestedCall`) wait for a decision (`decide_pending`). ``max_iterations`` limits the model calls between
-        two messages of the user; without it the value in the agent's execution state counts, else 20. `cancel_run` ends the run
-        from another process. Several agents of a session have an ``agent_id`` and an ``author`` each. A run that a tool of another
-        run starts works within that call: its messages are in no loop of the session, and its windows have nothing but them, or
-        what ``others`` says (see `context`); ``system`` is its system text.
+        two messages of the user; without it the value in the agent's execution state counts, else 20. ``hooks`` are called around
+        model and tool calls: see `Hooks`. `cancel_run` ends the run from another process.
 
-        With ``on_busy`` the run has the session to itself while it works: see `acquire` and ``lease_seconds``. A message that comes
-        meanwhile is refused with a `RunActiveError` (``reject``), or sent to the run that has the session (`send_to_run`):
-        ``enqueue``, ``steer``, ``interrupt``. ``window`` are options of `context`: ``budget``, ``policy``, and ``model_name`` for
-        its ``model``.
+        Several agents of a session have an ``agent_id`` each, and an ``author``, which their messages name. A run that a tool of
+        another run starts works within that call: its messages are in no loop of the session, and its windows have nothing but
+        them, or what ``others`` says (see `context`); ``system`` is its system text.
+
+        With ``on_busy`` the run has the session to itself while it works, and up to ``lease_seconds`` after its last append when
+        its process ends: see `acquire`. A message that comes meanwhile is refused with a `RunActiveError` (``reject``), or sent to
+        the run that has the session (`send_to_run`): ``enqueue``, ``steer``, ``interrupt``. ``window`` are options of `context`:
+        ``budget``, ``policy``, and ``model_name`` for its ``model``.
         """
         from turnlog.agents import Run
 

@@ -42,7 +42,7 @@ from turnlog.client.async_calls import in_thread
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import RandomIds
-from turnlog.integrations.sessions import stored_ids, unchanged_id
+from turnlog.integrations.sessions import stored_ids
 from turnlog.windows.request import recall_tools
 
 _RECALLED = "recalled"
@@ -88,7 +88,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         super().__init__()
         self.tools: Sequence[BaseTool] = _tools() if recall else []
         self._log = log
-        self._id_of = stored_ids(log, unchanged_id)
+        self._id_of = stored_ids(log)
         self._session_id = session_id
         self._limits = Limits(budget=budget, policy=policy, output_reserve=output_reserve)
         self._settings = settings if recall else {"recall": "never", **settings}

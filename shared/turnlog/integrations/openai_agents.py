@@ -22,7 +22,7 @@ from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.engines import RandomIds
-from turnlog.integrations.sessions import stored_ids, unchanged_id
+from turnlog.integrations.sessions import stored_ids
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import StoredMessage
 
@@ -46,7 +46,7 @@ class TurnlogSession:
         self._session_settings = _settings_of(session_settings)
         self._log = log
         self._settings = settings
-        self._id_of = stored_ids(log, unchanged_id)
+        self._id_of = stored_ids(log)
 
     @property
     def session_settings(self) -> Any:

@@ -34,14 +34,10 @@ def digest_id(name: str) -> str:
     return _MAPPED + base64.b32encode(digest).decode("ascii").lower()[:40]
 
 
-def unchanged_id(name: str) -> str:
-    """Return the name: adapters without a mapping stored sessions under it."""
-    return name
-
-
-def stored_ids(log: Turnlog, earlier: Callable[[str], str]) -> Callable[[str], str]:
+def stored_ids(log: Turnlog, earlier: Callable[[str], str] = str) -> Callable[[str], str]:
     """Return `session_id_of` for an adapter that had another mapping; what it stored under the ``earlier`` id stays there.
 
+    By default that is the name itself, under which adapters without a mapping stored sessions.
     The function makes a request where the two ids differ, once for each name. Ids of letters, digits, ``_`` and ``-`` never do.
     """
 

@@ -20,7 +20,7 @@ from turnlog.client import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.json_values import canonical_json
-from turnlog.integrations.sessions import stored_ids, unchanged_id
+from turnlog.integrations.sessions import stored_ids
 from turnlog.integrations.strands.repository import FORMAT, body_of, decode_message, meta_of
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.request import recall_tools
@@ -62,7 +62,7 @@ class TurnlogConversationManager(ConversationManager):
         super().__init__()
         self._log = log
         self._session_id = session_id
-        self._id_of = stored_ids(log, unchanged_id)
+        self._id_of = stored_ids(log)
         self._limits = Limits(budget=budget, policy=policy, output_reserve=output_reserve)
         self._keep = max(1, keep)
         self._recall = recall

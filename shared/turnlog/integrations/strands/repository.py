@@ -24,7 +24,7 @@ from turnlog.agents.graph_state.messages import FRAMEWORK_METADATA
 from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, NotFoundError, TurnlogError
-from turnlog.integrations.sessions import KeptDocuments, stored_ids, unchanged_id
+from turnlog.integrations.sessions import KeptDocuments, stored_ids
 from turnlog.integrations.strands.storage import PartedValues
 from turnlog.sessions.message_models import StoredMessage
 
@@ -136,7 +136,7 @@ class TurnlogRepository(SessionRepository):
     def __init__(self, log: Turnlog, **settings: Any) -> None:
         self._log = log
         self._settings = settings
-        self._id_of = stored_ids(log, unchanged_id)
+        self._id_of = stored_ids(log)
 
     # ------------------------------------------------------------ sessions
 

@@ -18,7 +18,7 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, TurnlogError
 from turnlog.core.json_values import canonical_json
 from turnlog.engines import RandomIds
-from turnlog.integrations.sessions import KeptDocuments, stored_ids, unchanged_id
+from turnlog.integrations.sessions import KeptDocuments, stored_ids
 from turnlog.sessions.document_models import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class TurnlogStorage(Storage):
     ) -> None:
         self._log = log
         self._session_id = session_id
-        self._id_of = stored_ids(log, unchanged_id)
+        self._id_of = stored_ids(log)
         self._search_strategy = search_strategy
         self._settings = settings
         self._folder = _FOLDER

@@ -237,20 +237,18 @@ class ExportFile:
     # ------------------------------------------------------------ sessions and members
 
     def sessions(self, session: str | None = None, *, is_single: bool = False) -> list[ExportedSession]:
-        """Return all sessions, or the selected one. With ``is_single``, raise `InvalidInputError` unless there is exactly one."""
-        if session is not None:
-            return [self.session(session)]
-        if is_single and len(self._sessions) != 1:
-            raise InvalidInputError(
-                f"the file has {len(self._sessions)} sessions: choose one with session=", code="which_session"
-            )
-        return list(self._sessions.values())
+        """Return all sessions, or the selected one.
 
-    def session(self, session_id: str) -> ExportedSession:
-        """Return the manifest's entry of a session. Raises `InvalidInputError` when there is none."""
-        if session_id not in self._sessions:
-            raise InvalidInputError(f"the file has no session {session_id[:80]!r}", code="which_session")
-        return self._sessions[session_id]
+        Raises `InvalidInputError` when the selected one is missing, and with ``is_single`` when none of several is selected.
+        """
+        if session is not None:
+            if session not in self._sessions:
+                raise InvalidInputError(f"the file has no session {session[:80]!r}", code="which_session")
+            return [self._sessions[session]]
+        if is_single and len(self._sessions) != 1:
+            message = f"the file has {len(self._sessions)} sessions: choose one with session="
+            raise InvalidInputError(message, code="which_session")
+        return list(self._sessions.values())
 
     def batches(
         self, session_id: str, *, max_bytes: int, max_commits: int

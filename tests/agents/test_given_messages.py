@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NAMES = (
     "an OpenAI message",
     "an OpenAI completion",
+    "a completion that OpenAI's library has parsed",
     "a completion's JSON",
     "OpenAI tool calls in a message",
     "a Responses answer",

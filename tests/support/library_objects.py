@@ -10,8 +10,10 @@ from typing import Any
 from anthropic.types import Message, TextBlock, ThinkingBlock, ToolUseBlock, Usage
 from anthropic.types.beta import BetaMessage
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
+from openai.lib._parsing import parse_chat_completion
 from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
+from pydantic import BaseModel
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "find", "arguments": '{"id": "A17"}'}}
 CHAT_BODY = {"role": "assistant", "content": "On its way.", "refusal": None, "annotations": None, "tool_calls": [CALL]}
@@ -94,9 +96,24 @@ CONVERSE = {
 }
 WITHOUT_NULLS = {name: value for name, value in CHAT_BODY.items() if value is not None}
 COMPLETION, ANSWER = ChatCompletion.model_validate(CHAT), Response.model_validate(RESPONSE)
+
+
+class Place(BaseModel):
+    city: str
+
+
+PARSED_BODY = {"role": "assistant", "content": '{"city": "Rome"}'}
+PARSED = parse_chat_completion(
+    response_format=Place,
+    chat_completion=ChatCompletion.model_validate(
+        {**CHAT, "choices": [{"index": 0, "finish_reason": "stop", "message": PARSED_BODY}]}
+    ),
+    input_tools=[],
+)
 GIVEN: dict[str, tuple[list[Any], list[Any]]] = {
     "an OpenAI message": ([COMPLETION.choices[0].message], [WITHOUT_NULLS]),
     "an OpenAI completion": ([COMPLETION], [WITHOUT_NULLS]),
+    "a completion that OpenAI's library has parsed": ([PARSED], [{**PARSED_BODY, "parsed": {"city": "Rome"}}]),
     "a completion's JSON": ([CHAT], [WITHOUT_NULLS]),
     "OpenAI tool calls in a message": (
         [{"role": "assistant", "content": None, "tool_calls": COMPLETION.choices[0].message.tool_calls}],

@@ -62,7 +62,8 @@ def as_mapping(event: object) -> Event:
         return event
     dump = getattr(event, "model_dump", None)
     if callable(dump):
-        fields: Event = dump(mode="json", exclude_unset=True, by_alias=True)
+        # Without warnings: `parse` of an SDK puts objects into fields that are declared as null.
+        fields: Event = dump(mode="json", exclude_unset=True, by_alias=True, warnings=False)
         return fields
     raise TypeError(f"an event must be a mapping or an object of the provider's library, not {type(event).__name__}")
 

@@ -185,7 +185,7 @@ class ProviderObject(Protocol):
     """An object of a provider's library, or a message of LangChain: a model of pydantic."""
 
     def model_dump(
-        self, *, mode: str = "python", exclude_unset: bool = False, by_alias: bool | None = None
+        self, *, mode: str = "python", exclude_unset: bool = False, by_alias: bool | None = None, warnings: bool = True
     ) -> dict[str, Any]: ...
 
 

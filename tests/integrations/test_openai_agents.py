@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.conftest import ROOT, Harness
 from tests.effort import boundaries, examples
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import TurnlogError, UnavailableError
+from turnlog.core.errors import InvalidInputError, TurnlogError, UnavailableError
 from turnlog.integrations.openai_agents import TurnlogSession
 
 
@@ -264,6 +264,14 @@ def test_settings_are_those_of_a_session_and_its_errors_are_told(tmp_path: Path)
         assert log.sessions.get("s").info().title == "Desk"
         with pytest.raises(TurnlogError):
             asyncio.run(TurnlogSession(log, "other", title=5).add_items(ITEMS))
+
+
+@pytest.mark.parametrize("items", [ITEMS[0], "Hello", ["Hello"]])
+def test_items_that_are_no_list_of_objects_are_refused_with_what_to_give(harness: Harness, items: Any) -> None:
+    session = TurnlogSession(harness.log(), "s")
+    with pytest.raises(InvalidInputError, match="add_items takes a list of objects; an item is str"):
+        asyncio.run(session.add_items(items))
+    assert asyncio.run(session.get_items()) == []
 
 
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from strands.types.session import SessionType
 
 from tests.conftest import Harness
 from turnlog import Turnlog
+from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import is_session_id
 from turnlog.integrations.langgraph import TurnlogSaver
 from turnlog.integrations.openai_agents import TurnlogSession
@@ -74,3 +75,10 @@ def test_a_session_that_an_earlier_version_stored_under_its_name_goes_on_there(l
     stored = TurnlogRepository(log).read_session("a user")
     assert stored is not None and stored.session_id == "a user"
     assert {session.session_id for session in log.sessions.list()} == {"team/42", "t_9", session_id_of("a user")}
+
+
+@pytest.mark.parametrize("name", [None, 5])
+def test_an_id_that_is_no_text_is_refused_by_name_of_its_type(log: Turnlog, name: object) -> None:
+    session = TurnlogSession(log, name)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match=f"the id of a session must be text, not {type(name).__name__}"):
+        asyncio.run(session.get_items())

@@ -166,7 +166,7 @@ def checked_json(value: _Json) -> _Json:
                 is_parsed = is_parsed and isinstance(item, dict)
                 for key in item:
                     if not isinstance(key, str):
-                        raise MalformedError(f"an object's key is a {type(key).__name__}, not a string")
+                        raise MalformedError(f"an object's key must be a string, not {type(key).__name__}")
                     is_parsed = is_parsed and is_unicode(key)
                 members: Iterable[tuple[str | int, object]] = item.items()
             elif isinstance(item, int | float):

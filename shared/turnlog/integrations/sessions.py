@@ -13,7 +13,7 @@ from typing import Any
 from turnlog.client import retried
 from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import DocumentChangedError, NotFoundError
+from turnlog.core.errors import DocumentChangedError, InvalidInputError, NotFoundError
 from turnlog.core.identity import is_session_id
 
 _MAPPED = "t_"
@@ -22,6 +22,9 @@ _REMEMBERED = 1_024
 
 def session_id_of(*parts: str) -> str:
     """Return the session id of a framework's session: its parts joined by slashes, or a digest where that is no session id."""
+    for part in parts:
+        if not isinstance(part, str):
+            raise InvalidInputError(f"the id of a session must be text, not {type(part).__name__}")
     name = "/".join(parts)
     if all(part and "/" not in part for part in parts) and is_session_id(name) and not name.startswith(_MAPPED):
         return name

@@ -241,7 +241,7 @@ def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
 
 
 def until_due(options: JsonObject, result: JsonObject, now_ms: int) -> Later | None:
-    """Return a job as it is, for when its second pass is due; None when it is due, and in the first pass."""
+    """Return the unchanged job, delayed until its second pass is due; None when it is due now, and in the first pass."""
     wait_ms = cast("int", options.get("not_before", 0)) - now_ms
     return Later(result, options, -(-wait_ms // 1000)) if wait_ms > 0 else None
 
@@ -249,7 +249,7 @@ def until_due(options: JsonObject, result: JsonObject, now_ms: int) -> Later | N
 def second_pass(
     erasure: Erasure, status: str, options: JsonObject, counts: JsonObject, now_ms: int, *, purges: bool = True
 ) -> Later:
-    """Return the second pass of a job, for when it is due; with ``purges`` purge first what the first one has erased."""
+    """Return the second pass of a job, delayed until it is due. With ``purges``, purge what the first pass has erased."""
     due: JsonObject = {**options, "counts": counts, "not_before": now_ms + SECOND_PASS_SECONDS * 1000 - _EARLY_MS}
     if purges:
         due["purge"] = {"mark": erasure.purging.after_first_pass(), "erased": _without_requests(counts)}

@@ -200,7 +200,7 @@ def _with_matching_outputs(items: list[JsonObject | None]) -> list[JsonObject | 
 
 
 def _as_output_of(shape: CallShape, item: JsonObject, own: CallShape, call_id: JsonValue) -> JsonObject:
-    """Return the item of an output in the shape of another call's; as that of a function when this one can't hold it."""
+    """Return an output in the shape that answers another type of call; as a function's output when that shape can't hold it."""
     if shape.output in _WITH_PARTS and item["type"] in _WITH_PARTS:
         return {**item, "type": shape.output}
     result = result_of(item, own)

@@ -187,7 +187,7 @@ listing = matching(lambda value: isinstance(value, list))
 
 
 def _named(shape: Shape, name: Callable[[JsonObject], str], line: Callable[[str], JsonObject]) -> Shape:
-    """Return the shape of a block that takes a line with the block's name in the place of an unfit one, where it has a name."""
+    """Return a shape that replaces an unfit block by a line with its name; an unfit block without a name stays unfit."""
 
     def shape_or_line(value: JsonValue) -> JsonValue:
         with suppress(UnfitError):

@@ -159,7 +159,7 @@ class SessionReader:
         return commits
 
     def _grown(self, keys: SessionKeys, warm: WarmIndex, commits: Sequence[Commit]) -> WarmIndex | None:
-        """Return a known index with newer commits, the first of which it has; None without any, or when the log before changed."""
+        """Return an index with newer commits, the first of which it has; None without commits, or when older ones changed."""
         if not commits:
             return None
         known, header = warm.header, commits[-1].header

@@ -148,7 +148,7 @@ class Fts5SearchEngine:
         return [_joined(text, _spans(text, matching, asked)) for text in texts]
 
     def _sizes(self, lengths: Sequence[int]) -> tuple[float, Callable[[int], int]]:
-        """Return the mean length of a text, and a function from rows to lengths; in a conversation with the texts beside it."""
+        """Return the mean length of a text, and a function from a row to its length. In a conversation, neighbours are included."""
         if not self._is_conversation or not lengths:
             return sum(lengths) / max(1, len(lengths)) or 1.0, lengths.__getitem__
         padded = (0, *lengths, 0)

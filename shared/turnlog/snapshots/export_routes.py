@@ -81,7 +81,7 @@ class Imported(Answer):
 
 
 def never_added(session_id: str) -> SessionExistsError:
-    """Return the error of an export whose id a session has that is another one, or has only the beginning of it."""
+    """Return the error for an import into a session that is another one, or has only the beginning of the export."""
     detail = f"session {session_id!r} exists and has not all of this export, which is never added to a session"
     return SessionExistsError(f"{detail}: import it with another session_id")
 

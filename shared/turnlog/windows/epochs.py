@@ -242,7 +242,7 @@ class _Epoch:
         return self.room if index else self.whole_room
 
     def _base_room(self, index: int) -> int:
-        """Return the room of the base: its share, or more when it must take more. Before the first border there is only a line.
+        """Return the tokens for the base: its share of the room, or the least that it takes. Without a border it is only a line.
 
         Behind a very large message the tail is short at first; the base has the room until the tail has grown.
         """
@@ -274,7 +274,7 @@ class _Epoch:
     def _with_cuts(
         self, loops: tuple[Loop, ...], index: int, tail: Sequence[_Element], room: int
     ) -> tuple[tuple[Loop, ...], EpochStart]:
-        """Return the loops with the large results of the tail cut to ``room``, and since when they have been as small as that."""
+        """Return the loops with the tail's large results cut so that it fits ``room``, and since when they have been that small."""
         missing, shrunk = _cuts(tail, room, self._margin)
         sent = list(loops)
         for offset, tokens in missing.items():
@@ -386,10 +386,10 @@ def _element_of(unit: Unit, cap: int) -> _Element:
 
 
 def _cuts(tail: Sequence[_Element], room: int, margin: int) -> tuple[dict[int, int], EpochStart]:
-    """Return how many tokens of results are left out of each unit of the tail that has large ones, by its index.
+    """Return the tokens that units with large results leave out, by their index in the tail, and since when.
 
     In order of the log: a large result gets what is free when it comes, and keeps it while that fits. When something new does
-    not fit beside it, all large results so far shrink at once to what they take at least. The second value is when that was last.
+    not fit beside it, all large results so far shrink at once to the least that they take. When that was last is the second value.
     """
     taken, sent, start = 0, dict[int, int](), NEVER_BROKEN
     for index, element in enumerate(tail):

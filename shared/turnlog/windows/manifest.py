@@ -119,7 +119,7 @@ def _own_blocks(unit: Unit, format: str) -> Sequence[tuple[Entry, Sequence[str]]
 
 
 def _own_kinds(message: Message, format: str, *, is_own: bool) -> list[str]:
-    """Return the types of the blocks that only a message's provider has, in another format but for those that are told as text."""
+    """Return the types of blocks that only a message's provider has; for another format, without those that are sent as text."""
     own = Opaque if format == "turnlog" else Opaque | Thinking
     blocks = (block for block in message.blocks if isinstance(block, own))
     return [kind_of(block) for block in blocks if is_own or not placeholder_text(block)]

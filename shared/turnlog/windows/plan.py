@@ -120,7 +120,7 @@ class WindowPlan:
 
     @classmethod
     def of(cls, history: History, memory: Memory, request: WindowRequest) -> WindowPlan:
-        """Return the plan over what has been read. A loop whose beginning is not read counts as unread, but for the current one."""
+        """Return the plan over the messages read so far. A past loop whose beginning has not been read counts as unread."""
         sources = history.sources
         skipped = _unfinished(sources) if history.unread else 0
         oldest = sources[skipped].loop if history.unread and skipped < len(sources) else 0
@@ -255,9 +255,9 @@ class WindowPlan:
         return not all(map(is_built_in, self.request.policy.steps))
 
     def _without_oldest(self, view: WindowDraft) -> WindowDraft:
-        """Return the view without the oldest loops that are out, but for their pinned messages; the rest of them counts as unread.
+        """Return the view without its oldest loops, which are out: their pinned messages stay, the others count as unread.
 
-        So it is the same however much has been read. A step of one's own reads everything, and has a reason for each loop.
+        So the view is the same, however much has been read. With a registered step nothing changes: it gives each loop a reason.
         """
         if self._has_own_steps:
             return view
@@ -317,7 +317,7 @@ class WindowPlan:
 
 
 def _with_what_may_be_sent(view: WindowDraft, request: WindowRequest) -> WindowDraft:
-    """Return the view with the loops out that are not read whole, and the current one where the request is without it."""
+    """Return the view without loops of which only a part was read, and without the current one if the request excludes it."""
     covered = view.summary.last_loop if view.summary is not None else -1
     if not request.policy.preserve_system:
         view = with_system_as_loop(view)
@@ -389,7 +389,7 @@ def settled(history: History, request: WindowRequest, memory: Memory) -> WindowP
 def _planned(
     history: History, request: WindowRequest, memory: Memory, recall: RecallMessages | None
 ) -> tuple[WindowPlan, FittedView]:
-    """Return the plan over as much of the log as matters, and its view within the budget with all bodies that it sends."""
+    """Read messages and bodies until no more would change the window; return the plan and its view within the budget."""
     reader = _EntryReader(history, memory.entries, request)
     while True:
         reader.read()
@@ -474,7 +474,7 @@ class _EntryReader:
 
 
 def _fits_whole(history: History, request: WindowRequest) -> bool:
-    """Return whether all that has been read would be sent, so that older messages matter and no plan is needed to know it."""
+    """Return whether older messages are sent too: the policy keeps all, and those read so far take less than half the budget."""
     tokens = sum(source.event.tokens for source in history.sources)
     return request.policy.keeps_all and bool(history.unread) and tokens < request.budget.tokens / 2
 

@@ -111,7 +111,7 @@ def _in_fence(message: Message) -> int:
 
 
 def _of_media(media: Media, sent: str) -> int:
-    """Return the most that a name in place of the media takes, or sending them without a field that the format lacks."""
+    """Return the most that media take beyond their count: for a label in their place, or for a form that lacks a field."""
     extra = 0 if media.kind == "image" else _PLACEHOLDER
     if sent in FENCING and media.kind == "image":
         most = max(count_image_of_claude(media), count_media(replace(media, detail=None)))

@@ -102,7 +102,7 @@ class RecallMessages(Step):
         return tokens if tokens >= _LEAST_TOKENS else 0
 
     def ways(self, query: str | None) -> Iterator[RecallWay]:
-        """Yield the ways to recall for a caller's query, or None. The first one that brings something back holds, else the last.
+        """Yield the ways to recall in the order to try them, also for a caller's query: the first that finds something is used.
 
         What a query or other sessions bring back differs for each loop, so the same room is set aside for all loops.
         """
@@ -114,7 +114,7 @@ class RecallMessages(Step):
 
 
 RecallFor: TypeAlias = Literal["all", "only_asking", "in_passing"]
-"""The user's messages that something comes back for: all, from the first that only asks on, or those that do more than ask."""
+"""The user's messages for which something is recalled: all, from the first that only asks on, or those that do more."""
 
 
 class RecallWay(NamedTuple):
@@ -228,7 +228,7 @@ def recalled_in(
     *,
     query: str | None = None,
 ) -> tuple[RecalledParts, tuple[EpochStart, ...]]:
-    """Return the parts that come back for the loops of a view's epoch, and the breaks at which windows began to have these.
+    """Return the parts recalled for the loops of an epoch, and the breaks since which windows have had these parts.
 
     ``reserve`` is the room of all parts in tokens. ``since`` is the position from which the window's base holds. A loop's part
     depends on its question and on what the base shows, so all windows of the epoch have the same part. When the log cannot be
@@ -261,9 +261,9 @@ def recalled_in(
 
 
 def _loops_since(view: WindowDraft, since: int) -> tuple[Sequence[Loop], tuple[EpochStart, ...]]:
-    """Return the current loop of the first window of an epoch and the loops behind it, but no more than a process searches for.
+    """Return the loops of an epoch that may have a part: those since its first window, `MAX_LOOPS` at most.
 
-    The second value says since when the others have no part any more.
+    The second value says since when the loops before them have none.
     """
     begin = next((index for index in range(len(view.loops) - 1, 0, -1) if view.loops[index].first <= since), 0)
     first, current = view.loops[begin], view.loops[-1]
@@ -274,7 +274,7 @@ def _loops_since(view: WindowDraft, since: int) -> tuple[Sequence[Loop], tuple[E
 
 
 def _current_loop(view: WindowDraft) -> tuple[Sequence[Loop], tuple[EpochStart, ...]]:
-    """Return the current loop, for which alone a caller's query recalls, and since when an earlier one has no part any more."""
+    """Return the current loop, the only one for which a caller's query recalls, and since when the loop before it has no part."""
     current, before = view.loops[-1], view.loops[-2:-1]
     return [current], tuple(EpochStart(current.first, "recall", _place(loop)) for loop in before)
 
@@ -287,8 +287,8 @@ def _place(loop: Loop) -> int:
 def _question(view: WindowDraft, loop: Loop, step: RecallMessages, query: str | None) -> Question | None:
     """Return what the user says at a loop's beginning: the newest message, with those before it while it is short.
 
-    Of a long text it is the beginning and the end, because the question may stand at either. Earlier messages come before it
-    where the step asks for them.
+    A long text is cut to its beginning and its end, because the question may stand at either. With ``last_messages`` the
+    messages before it come first.
     """
     opening = takewhile(lambda unit: unit.entry.facts.role != "assistant", loop.units if loop.level == "whole" else ())
     entries = [unit.entry for unit in opening if unit.entry.facts.role == "user" and unit.entry.loop == loop.number]
@@ -397,7 +397,7 @@ def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -
 
 
 def _shown_heads(view: WindowDraft, until: Loop) -> set[str]:
-    """Return the beginnings of texts that are sent of the loops before one. Forks and copies of a session have the same texts."""
+    """Return the beginnings of the texts that are sent before a loop. Forks and copies of the session have the same texts."""
     pieces = (piece for loop in view.loops if loop.number < until.number for piece in shown_pieces(loop))
     return {entry.facts.head for piece in pieces for entry in piece.unit.entries}
 

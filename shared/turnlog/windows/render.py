@@ -159,14 +159,14 @@ class _Renderer:
 
 @once
 def _shares_of(unit: Unit, codec: Codec, *ids: str) -> Sequence[Share]:
-    """Return the turns of a unit. ``ids`` are those that the window gives its calls, in order; none when they are not sent."""
+    """Return the turns of a unit. ``ids`` are the call ids to send, in order; none when the calls are not sent as calls."""
     return tuple(_UnitTurns(unit, codec, ids).shares())
 
 
 class _UnitTurns:
     """Makes the turns of a unit.
 
-    ``_native``: the calls whose results are sent in their own place and shape, where the provider told them: by the results'.
+    ``_native``: the calls whose results are sent where and as the provider told them, by the place of the result.
     """
 
     def __init__(self, unit: Unit, codec: Codec, ids: Sequence[str]) -> None:
@@ -322,7 +322,7 @@ def _as_text(unit: Unit) -> Iterator[Share]:
 
 @once
 def _cut(piece: Piece, limit: int) -> Share:
-    """Return the message of a piece with its text cut to ``limit`` characters; as it is, where it has no more than that."""
+    """Return the turn of a message with its text cut to ``limit`` characters; a shorter message is sent as it is."""
     entry, facts, message = piece.unit.entry, piece.unit.entry.facts, piece.unit.entry.message
     if message is not None and facts.chars <= limit:
         is_alone = not (message.tool_calls or message.tool_results or piece.unit.group)
@@ -352,7 +352,7 @@ def older_loops(view: WindowDraft) -> int:
 
 
 def _body_with_stubs(unit: Unit, entry: Entry) -> JsonObject | None:
-    """Return the body of a message, with the stubs of the unit in place of its results; None when they have no place there."""
+    """Return the body of a message with stubs in place of its results; None when its shape can't hold them."""
     body = entry.event.body
     stub = next((stub for stub in unit.stubs if stub.position == entry.position), None)
     if stub is None or body is None:

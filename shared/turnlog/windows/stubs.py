@@ -108,7 +108,7 @@ def result_entries(unit: Unit) -> Sequence[Entry]:
 
 
 def results_cost(unit: Unit, entry: Entry) -> int:
-    """Return the tokens that a unit charges for the results of one of its messages, at most: all that stubs can save."""
+    """Return the tokens that a unit counts for the results in one of its messages: the most that stubs can save."""
     if all(entry.position != member.position for member in unit.said):
         return entry.cost
     if entry.message is None:

@@ -249,9 +249,7 @@ class Application:
         *("snapshots.segments.Segments", "items", "engine.blobs", "payloads", "log.commits"), "index_segment"
     )
     seal_session: SealSessions = use_case("snapshots.segments.SealSessions", "log", "segments")
-    full_snapshots: FullSnapshots = use_case(
-        "snapshots.full.FullSnapshots", "engine.blobs", "segments", "log.records", "clock"
-    )
+    full_snapshots: FullSnapshots = use_case("snapshots.full.FullSnapshots", "engine.blobs", "segments", "clock")
     snapshot_cleaner: SnapshotCleaner = use_case("snapshots.lifecycle.SnapshotCleaner", "log", "start_job")
     create_snapshot: CreateSnapshots = use_case(
         "snapshots.lifecycle.CreateSnapshots", "log", "full_snapshots", "start_job", "snapshot_cleaner"
@@ -263,9 +261,7 @@ class Application:
     snapshot_logs: SnapshotLogs = use_case("snapshots.read.SnapshotLogs", "log", "engine.blobs", "full_snapshots")
     get_snapshot: GetSnapshot = use_case("snapshots.read.GetSnapshot", "log", "snapshot_logs", "links")
     delete_snapshot: DeleteSnapshots = use_case("snapshots.lifecycle.DeleteSnapshots", "log", "snapshot_cleaner")
-    sweep_snapshots: SweepSnapshots = use_case(
-        "snapshots.lifecycle.SweepSnapshots", "log", "engine.blobs", "full_snapshots"
-    )
+    sweep_snapshots: SweepSnapshots = use_case("snapshots.lifecycle.SweepSnapshots", "log", "engine.blobs")
     materialiser: Materialiser = use_case("snapshots.materialise.Materialiser", "log", "engine.blobs")
     restore_snapshot: RestoreSnapshots = use_case(
         *("snapshots.restore.RestoreSnapshots", "log", "payloads", "snapshot_logs", "full_snapshots", "materialiser"),

@@ -18,7 +18,7 @@ from turnlog.engines import sqlite_tables
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, commit_sort_key
 from turnlog.ports import Item, ItemTable, Key, Query
 from turnlog.snapshots import full
-from turnlog.snapshots.full import Archive, ArchiveItems, SnapshotStretch, parts_of
+from turnlog.snapshots.full import Archive, ArchiveItems, SnapshotStretch, kept_by, parts_of
 
 SIZES = (3, 1, 5, 8, 2, 4, 1)
 """Messages of the commits: positions 2 to 25. Stretches of eight positions end inside commits and between them."""
@@ -186,7 +186,7 @@ def test_parts_are_stored_and_read_back_equal(harness: Harness) -> None:
     assert [part.inline is not None for part in archive.parts] == [False, False, False, True]
     (record,) = harness.app.log.records.every(KEYS.snapshots)
     assert parts_of(record) == archive.parts
-    retained = harness.app.full_snapshots.retained(KEYS)
+    retained = kept_by([record])
     assert retained.names == {part.blob for part in archive.parts[:-1]}
     assert retained.until == archive.parts[-1].last
     for position, is_needed in ((25, True), (26, False)):

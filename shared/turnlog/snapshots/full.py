@@ -22,7 +22,7 @@ from turnlog.log.commit import VERIFIED
 from turnlog.log.headers import GENESIS, chain_hash, hashed_header
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, PAYLOAD_BLOBS, SessionKeys, commit_sort_key
 from turnlog.log.packing import line_digest, pack
-from turnlog.log.records import Record, Records
+from turnlog.log.records import Record
 from turnlog.ports import MAX_PAGE_BYTES, BlobStore, Clock, Condition, Item, Key, Lost, Page, Query, item_size_bytes
 from turnlog.snapshots.segment_format import SealedCommit, read_segment
 from turnlog.snapshots.segments import Segment, Segments, next_stretch
@@ -249,10 +249,9 @@ def kept_by(records: Iterable[Record]) -> RetainedBlobs:
 class FullSnapshots:
     """Stores the parts of full snapshots, and reads them."""
 
-    def __init__(self, blobs: BlobStore, segments: Segments, records: Records, clock: Clock) -> None:
+    def __init__(self, blobs: BlobStore, segments: Segments, clock: Clock) -> None:
         self._blobs = blobs
         self._segments = segments
-        self._records = records
         self._clock = clock
 
     def unsealed(self, keys: SessionKeys, last: int) -> int:
@@ -287,10 +286,6 @@ class FullSnapshots:
                 f"session {keys.session_id!r} has expired or was erased, and a ref snapshot is only a pointer into it"
             )
         return Archive(self._blobs, keys, parts_of(record), last_hash=str(record.content["hash"]))
-
-    def retained(self, keys: SessionKeys) -> RetainedBlobs:
-        """Return the blobs that a session's full snapshots need after its log has expired."""
-        return kept_by(self._records.every(keys.snapshots))
 
     def _sealed(self, keys: SessionKeys, last: int) -> list[Segment]:
         """Return the segments from the first position on, without a gap and none beyond ``last``."""

@@ -32,7 +32,7 @@ from turnlog.log.tombstones import MATERIALISING, SlotLeases, keeps_snapshots
 from turnlog.ports import BlobStore
 from turnlog.sessions.models import SnapshotPolicy
 from turnlog.sessions.session_log import SessionLog
-from turnlog.snapshots.full import FullSnapshots, parts_content, parts_of
+from turnlog.snapshots.full import FullSnapshots, kept_by, parts_content, parts_of
 from turnlog.snapshots.routes import CreateSnapshot, Snapshot, SnapshotDeleted, SnapshotPage
 
 _MAX_EXTRA_RECORDS = 200
@@ -122,10 +122,9 @@ class DeleteSnapshots:
 class SweepSnapshots:
     """Work of a job: erase the bytes of deleted full snapshots that nothing else needs."""
 
-    def __init__(self, log: SessionLog, blobs: BlobStore, full: FullSnapshots) -> None:
+    def __init__(self, log: SessionLog, blobs: BlobStore) -> None:
         self._log = log
         self._blobs = blobs
-        self._full = full
 
     def run(self, owner: Owner, session_id: str, _options: JsonObject) -> JsonObject:
         """Erase the bytes and return the number of erased blobs. Safe to repeat and to run twice at once."""
@@ -145,7 +144,7 @@ class SweepSnapshots:
                         "another process is erasing or restoring this session; try again", retry_after_seconds=1
                     )
             # Without the log, only snapshots need segments and payloads. The lease keeps the session from being restored meanwhile.
-            retained = self._full.retained(keys)
+            retained = kept_by(self._log.records.every(keys.snapshots))
             payloads = self._blobs.names(keys.blob_prefix + PAYLOAD_BLOBS)
             candidates = parts | {name.removeprefix(keys.blob_prefix) for name in payloads}
             unneeded |= {name for name in candidates if not retained.needs(name)}

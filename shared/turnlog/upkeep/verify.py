@@ -73,7 +73,7 @@ class VerifySessions:
         # Expired sessions are checked until they are erased.
         self.log = SessionLog(items, self.payloads, clock, ids, expires=False)
         self.segments = Segments(items, blobs, self.payloads, self.log.commits)
-        self.snapshots = FullSnapshots(blobs, self.segments, self.log.records, clock)
+        self.snapshots = FullSnapshots(blobs, self.segments, clock)
         self.documents = DocumentStore(items, blobs, clock)
 
     def session(self, keys: SessionKeys) -> Verification:

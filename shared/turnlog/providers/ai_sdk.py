@@ -25,6 +25,7 @@ from turnlog.providers.blocks import (
     placeholder_text,
     role_with,
     string_of,
+    text_with_placeholders,
     tool_input,
 )
 
@@ -326,7 +327,7 @@ def _part(block: Block, *, has_media: bool = True) -> JsonObject | None:
 def _output_of(result: ToolResult) -> JsonObject:
     if any(isinstance(block, Media) and block.data for block in result.content):
         return {"type": "content", "value": [part for block in result.content if (part := _content_part(block))]}
-    text = "\n".join(text for text in map(placeholder_text, result.content) if text)
+    text = text_with_placeholders(result.content)
     return {"type": "error-text" if result.is_error else "text", "value": text}
 
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem
 from turnlog.core.json_values import JsonObject, JsonValue, parse_strict_json, sendable_json_text
-from turnlog.core.messages import Block, Media, Message, Opaque, Role, Text, Thinking, ToolCall, ToolResult
+from turnlog.core.messages import Block, Media, Opaque, Role, Text, Thinking, ToolCall, ToolResult
 
 ERROR_PREFIX = "[error]"
 DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
@@ -185,9 +185,9 @@ def _readable_texts(value: JsonValue) -> Iterator[str]:
         yield from _readable_texts(member)
 
 
-def text_with_placeholders(message: Message) -> str:
-    """Return the message's content as one text, with a label for each media block."""
-    return "\n".join(text for text in map(placeholder_text, message.content) if text)
+def text_with_placeholders(blocks: Iterable[Block]) -> str:
+    """Return blocks as one text, with a label for each media block."""
+    return "\n".join(text for text in map(placeholder_text, blocks) if text)
 
 
 def invalid_message(pointer: str, message: str) -> InvalidInputError:

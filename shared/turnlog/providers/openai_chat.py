@@ -308,7 +308,7 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
         return results
     body: JsonObject = {"role": message.given_role if message.given_role == "developer" else message.role}
     if message.tool_calls:
-        body["content"] = text_with_placeholders(message) or None
+        body["content"] = text_with_placeholders(message.content) or None
         body["tool_calls"] = [
             {
                 "id": call_id,
@@ -320,7 +320,7 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
     elif message.role == "user" and any(isinstance(block, Media) for block in message.content):
         body["content"] = parts_of(message.content, _media_part, "text")
     else:
-        body["content"] = text_with_placeholders(message)
+        body["content"] = text_with_placeholders(message.content)
     if message.name and _AUTHOR_NAME.fullmatch(message.name):
         body["name"] = message.name
     return [*results, body]

@@ -269,7 +269,7 @@ def _without_lone_reasoning(items: list[JsonObject | None]) -> list[JsonObject |
 
 
 def _rendered_items(turn: Turn) -> list[JsonObject]:
-    message = turn.message
+    message, content = turn.message, turn.message.content
     results: list[JsonObject] = [
         {"type": "function_call_output", "call_id": call_id, "output": result_parts(result, _media_part, "input_text")}
         for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
@@ -279,11 +279,11 @@ def _rendered_items(turn: Turn) -> list[JsonObject]:
     ]
     messages = list[JsonObject]()
     if message.role == "user":
-        has_media = any(isinstance(block, Media) for block in message.content)
-        parts = parts_of(message.content, _media_part, "input_text") if has_media else text_with_placeholders(message)
+        has_media = any(isinstance(block, Media) for block in content)
+        parts = parts_of(content, _media_part, "input_text") if has_media else text_with_placeholders(content)
         messages = [_message("user", parts)] if parts else []
     elif message.role in ("assistant", "system"):
-        text = text_with_placeholders(message)
+        text = text_with_placeholders(content)
         role = "developer" if message.given_role == "developer" else message.role
         messages = [_message(role, text)] if text else []
     items = [*messages, *calls]

@@ -24,6 +24,7 @@ from turnlog.providers.blocks import (
     placeholder_text,
     role_with,
     string_of,
+    text_with_placeholders,
 )
 
 FORMAT = "turnlog"
@@ -79,7 +80,7 @@ class TurnlogCodec(Codec):
             body["tool_results"] = [
                 {
                     "tool_call_id": result.tool_call_id,
-                    "result": _result_text(result),
+                    "result": text_with_placeholders(block for block in result.content if not isinstance(block, Media)),
                     "is_error": result.is_error,
                     **({"media": media} if (media := media_blocks(result.content)) else {}),
                 }
@@ -145,11 +146,6 @@ def _written(block: Block) -> JsonObject | None:
     kind = block.kind if isinstance(block, Media) else "thinking" if isinstance(block, Thinking) else "text"
     members = {key: value for key, value in asdict(block).items() if value is not None and key != "kind"}
     return {"type": kind, **members}
-
-
-def _result_text(result: ToolResult) -> str:
-    others = (block for block in result.content if not isinstance(block, Media))
-    return "\n".join(text for text in map(placeholder_text, others) if text)
 
 
 def _with_ids(body: JsonObject, turn: Turn) -> JsonObject:

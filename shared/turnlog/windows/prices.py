@@ -105,7 +105,7 @@ def _in_fence(message: Message) -> int:
 
     At the beginning of a conversation it joins the system text instead.
     """
-    text = text_with_placeholders(message)
+    text = text_with_placeholders(message.content)
     escaped_tokens = upper_bound_tokens(escaped(text)) if escaped(text) != text else 0
     return escaped_tokens + _EMPTY_FENCE + _SEPARATOR
 

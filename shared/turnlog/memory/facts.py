@@ -26,6 +26,7 @@ from turnlog.ports import ChatModel, FactMaker, ModelAnswer, Prompt, TokenCounte
 from turnlog.providers.blocks import fenced
 from turnlog.summaries.budget import Spending
 from turnlog.windows.ledger import is_said, values_of
+from turnlog.windows.text import one_line
 
 MAX_MESSAGE_CHARS = 2_000
 """Longer messages are taken for documents, in which "I" may be anyone."""
@@ -232,7 +233,9 @@ class ModelFacts:
 def prompt_for(messages: Sequence[SpokenMessage]) -> Prompt:
     """Return the prompt: the rules, and a record with a line per message, quoted as data."""
     lines = [
-        f"{message.position} {'person' if message.role == 'user' else 'agent'}: {_line(message)}"
+        f"{message.position} person: {one_line(message.text, _USER_CHARS)}"
+        if message.role == "user"
+        else f"{message.position} agent: {one_line(message.text, _AGENT_CHARS)}"
         for message in messages
     ]
     record = sendable_text(fenced("record of the conversation", "\n".join(lines)))
@@ -242,11 +245,6 @@ def prompt_for(messages: Sequence[SpokenMessage]) -> Prompt:
 @cache
 def _instructions() -> Template:
     return Template(files(__package__).joinpath("prompt.txt").read_text(encoding="utf-8").strip())
-
-
-def _line(message: SpokenMessage) -> str:
-    line, width = " ".join(message.text.split()), _USER_CHARS if message.role == "user" else _AGENT_CHARS
-    return line if len(line) <= width else line[:width] + "..."
 
 
 def _read(answer: ModelAnswer, messages: Sequence[SpokenMessage]) -> list[MemoryFact] | None:

@@ -27,6 +27,7 @@ from turnlog.ports import ChatModel, Clock, IdSource, ModelAnswer, Prompt, Token
 from turnlog.providers.blocks import fenced
 from turnlog.summaries.passages import Passages, Stretch
 from turnlog.windows.ledger import is_said
+from turnlog.windows.text import one_line
 
 _INDENT = "   "
 _SCRIPT_CHARS = 4_000
@@ -115,11 +116,11 @@ class ExtractiveSummariser:
 
 def _extract_lines(loop: LoopText, words: _Words) -> Iterator[str]:
     """Yield a loop's lines: ``12. question``, then the tools, then the reply."""
-    yield f"{loop.number}. {_line(loop.asked, _EXTRACT_CHARS, words.more)}".rstrip()
+    yield f"{loop.number}. {one_line(loop.asked, _EXTRACT_CHARS, words.more)}".rstrip()
     if loop.calls:
         yield f"{_INDENT}{words.tools}{_tools(loop, words)}"
     if loop.reply:
-        yield f"{_INDENT}-> {_line(loop.reply, _EXTRACT_CHARS, words.more)}"
+        yield f"{_INDENT}-> {one_line(loop.reply, _EXTRACT_CHARS, words.more)}"
     elif loop.interrupted:
         yield f"{_INDENT}-> {words.no_reply}"
 
@@ -355,20 +356,15 @@ def _rules() -> Template:
 
 
 def _lines(loop: LoopText, width: int, calls: int) -> Iterator[str]:
-    yield f"exchange {loop.number}, asked: {_line(loop.asked, width)}".rstrip()
+    yield f"exchange {loop.number}, asked: {one_line(loop.asked, width)}".rstrip()
     for call in loop.calls[:calls]:
-        yield f"exchange {loop.number}, called: {_line(call, _CALL_CHARS)}"
+        yield f"exchange {loop.number}, called: {one_line(call, _CALL_CHARS)}"
     if len(loop.calls) > calls:
         yield f"exchange {loop.number}, called: {len(loop.calls) - calls} more"
     if loop.reply:
-        yield f"exchange {loop.number}, answered: {_line(loop.reply, width)}"
+        yield f"exchange {loop.number}, answered: {one_line(loop.reply, width)}"
     elif loop.interrupted:
         yield f"exchange {loop.number} was interrupted before an answer"
-
-
-def _line(text: str, width: int, more: str = "...") -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[:width] + more
 
 
 class ModelSummariser:

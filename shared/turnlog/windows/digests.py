@@ -16,7 +16,7 @@ from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers.blocks import fenced
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.ledger import chosen, is_name, is_said
-from turnlog.windows.text import NO_REPLY, truncation_mark, value_cost
+from turnlog.windows.text import NO_REPLY, one_line, truncation_mark, value_cost
 from turnlog.windows.view import CallResult, Entry, Loop, Note, Unit, out
 
 MAX_LINES = 20
@@ -118,10 +118,10 @@ def _lines(unit: Unit, outcome_chars: int) -> Iterator[str]:
     calls = {entry.position: entry.facts.calls for entry in unit.said}
     for answer in sorted(unit.answers, key=lambda answer: answer.ref):
         call = calls[answer.ref.position][answer.ref.index]
-        what = f"{_short(call.name, _NAME_CHARS)} {_short(call.arguments, _ARGUMENT_CHARS)}".rstrip()
+        what = f"{one_line(call.name, _NAME_CHARS)} {one_line(call.arguments, _ARGUMENT_CHARS)}".rstrip()
         yield f"{answer.ref} {what}{_outcome(answer, outcome_chars)}"
     if outcome_chars and not unit.answers and unit.entry.facts.head:
-        yield f"{unit.position} said: {_short(unit.entry.facts.head, outcome_chars)}"
+        yield f"{unit.position} said: {one_line(unit.entry.facts.head, outcome_chars)}"
 
 
 def _outcome(answer: CallResult, chars: int) -> str:
@@ -129,8 +129,8 @@ def _outcome(answer: CallResult, chars: int) -> str:
         return " -> no result"
     result = answer.entry.facts.results[answer.index]
     if result.is_error:
-        return f" -> error: {_short(result.text, _ERROR_CHARS)}".rstrip(": ")
-    return f" -> {_short(result.text, chars)}".rstrip(" ->") if chars else ""
+        return f" -> error: {one_line(result.text, _ERROR_CHARS)}".rstrip(": ")
+    return f" -> {one_line(result.text, chars)}".rstrip(" ->") if chars else ""
 
 
 def _values(units: Sequence[Unit]) -> Iterator[str]:
@@ -143,11 +143,6 @@ def _names(units: Sequence[Unit]) -> set[str]:
     """Return the values of calls' arguments that can name something."""
     entries = (entry for unit in units for entry in unit.said if entry.facts.calls)
     return {value for entry in entries for value in entry.values() if is_name(value)}
-
-
-def _short(text: str, limit: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[:limit] + "..."
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -46,6 +46,12 @@ def truncation_mark(missing: int) -> str:
     return f"...[truncated {missing} characters]" if missing > 0 else ""
 
 
+def one_line(text: str, limit: int, more: str = "...") -> str:
+    """Return the text in one line; of a longer line its first ``limit`` characters and ``more``."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[:limit] + more
+
+
 @lru_cache(maxsize=4096)
 def value_cost(value: str) -> int:
     """Return the most tokens that one more value takes in a note."""

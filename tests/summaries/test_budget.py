@@ -19,7 +19,7 @@ from turnlog.core.errors import (
     TurnlogError,
     UnavailableError,
 )
-from turnlog.core.summaries import Spent, Summarised, SummaryRequest
+from turnlog.core.summaries import LoopText, Spent, Summarised, SummaryRequest
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.engines.token_estimate import EstimateCounter
@@ -233,6 +233,21 @@ def test_the_operator_is_told_what_calls_took_and_what_was_over_the_budget() -> 
     for _ in range(4):
         composed.summarise(SummaryRequest("", (), 100, "acme"))
     assert counts == [("summary_tokens", tokens) for tokens in (1_000, 307, 1)] + [("summary_over_budget", 1)]
+
+
+@pytest.mark.parametrize(("missing_tokens", "summariser"), [(0, "bedrock:m"), (1, "extractive-4 (over_budget)")])
+def test_a_call_needs_tokens_for_its_prompt_its_texts_and_its_answer(missing_tokens: int, summariser: str) -> None:
+    counter, texts = EstimateCounter(), ("before", "part one", "where is it?", "on its way", "find {}", "look {}")
+    loops = (LoopText(1, texts[2], texts[3], texts[4:]), LoopText(2, "", ""))
+    tokens = 600 + 100 + sum(counter.count(text) + 8 for text in texts)
+    composed = SummariseWithinBudget(
+        ScriptedSummariser([PAID]),
+        ExtractiveSummariser(counter),
+        Spending(SqliteItemTable(SqliteDatabase(MEMORY)), FixedClock(), SequentialIds()),
+        counter,
+        tokens_per_day=tokens - missing_tokens,
+    )
+    assert composed.summarise(SummaryRequest(texts[0], loops, 100, "acme", texts[1:2])).summariser == summariser
 
 
 def test_v2_logs_have_counts_and_reasons_only(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.agents import events
 from tests.effort import examples
-from turnlog.agents.streams import accumulator, as_mapping
+from turnlog.agents.streams import accumulator, as_mapping, usage_of
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Text
 from turnlog.providers.registry import codec_of
@@ -560,3 +560,27 @@ def test_what_is_not_known_is_passed_over(format: str, event: dict[str, Any]) ->
 def test_a_format_that_nobody_streams() -> None:
     with pytest.raises(InvalidInputError, match="turnlog"):
         accumulator("turnlog")
+
+
+@pytest.mark.parametrize(
+    ("format", "counts"),
+    [
+        ("openai_chat", {"prompt_tokens": 7, "total_tokens": 10, "completion_tokens": 3}),
+        ("openai_responses", {"input_tokens": 7, "total_tokens": 10, "output_tokens": 3}),
+        (
+            "anthropic",
+            {"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 4, "output_tokens": 3},
+        ),
+        (
+            "bedrock_converse",
+            {"inputTokens": 1, "cacheReadInputTokens": 2, "cacheWriteInputTokens": 4, "outputTokens": 3},
+        ),
+    ],
+)
+def test_what_a_provider_counts_is_its_input_with_what_was_cached_and_its_output(
+    format: str, counts: dict[str, int]
+) -> None:
+    assert usage_of(format, counts) == {"input_tokens": 7, "output_tokens": 3}
+    for needed in (next(iter(counts)), list(counts)[-1]):
+        assert usage_of(format, {**counts, needed: "7"}) is None
+    assert usage_of(format, None) is None

@@ -9,10 +9,11 @@ import pytest
 
 from tests.conftest import Harness
 from tests.explorer import ScheduleRun, explore
+from tests.support.offloads import Recorder
 from tests.support.steps import fresh
 from turnlog.core.errors import ConflictError, MalformedError
 from turnlog.core.identity import Owner
-from turnlog.core.memory import MemoryFact, Offloaded
+from turnlog.core.memory import Memory, MemoryFact, Offloaded
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.keys import OwnerKeys
@@ -124,6 +125,25 @@ def test_pages_are_stable_while_others_are_added_and_forgotten(harness: Harness)
         if cursor is None:
             break
     assert seen == [f"fact {at}" for at in reversed(range(20))]
+
+
+class Asked(Recorder):
+    """An engine with a memory that fits and another, which keeps what it was asked."""
+
+    asked: tuple[str, int, float] | None = None
+
+    def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
+        self.asked = question, limit, timeout_seconds
+        return [Memory(id="m1", text="tea", created_ms=1, score=0.5), Memory(id="m2", text="a dog", created_ms=2)]
+
+
+@SQLITE
+def test_words_find_the_memories_that_fit_in_one_page(harness: Harness) -> None:
+    harness.app.memory = engine = Asked()
+    page = harness.log().memory_page(limit=7, q="x" * 1_001)
+    assert engine.asked == ("x" * 1_000, 7, 10.0)
+    assert ([memory.memory_id for memory in page.memories], page.engine, page.next_cursor) == (["m1"], "recorder", None)
+    assert harness.log().memory_page(q=" ").memories == [], "without words it is the list"
 
 
 @SQLITE

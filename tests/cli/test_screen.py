@@ -22,10 +22,10 @@ from turnlog.cli.screen import (
 )
 
 
-def printed(grid: Table) -> list[str]:
-    console = Console(width=200, color_system=None, legacy_windows=False)
+def printed(grid: Table, width: int = 200) -> list[str]:
+    console = Console(width=width, color_system=None, legacy_windows=False)
     with console.capture() as capture:
-        console.print(grid)
+        console.print(grid, soft_wrap=True)
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
@@ -86,7 +86,7 @@ ITEMS = [
     ],
 )
 def test_a_listing_cuts_texts_then_leaves_out_columns_and_never_an_id(width: int, lines: list[str]) -> None:
-    assert printed(listing(LISTED, ITEMS, width)) == lines
+    assert printed(listing(LISTED, ITEMS, width), width) == lines
 
 
 def test_facts_have_no_heading_and_a_line_each() -> None:

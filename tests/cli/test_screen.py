@@ -1,12 +1,12 @@
-"""What commands print, without an engine: texts in a line, numbers, bars, listings that fit, messages for people."""
+"""What commands print, without an engine: texts in a line, numbers, bars, listings that fit, messages and windows."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from turnlog.cli.screen import (
     Column,
@@ -19,10 +19,13 @@ from turnlog.cli.screen import (
     one_line,
     positions_text,
     short_time,
+    window_table,
 )
+from turnlog.core.window_parts import PartKind, PartLevel, WindowPart
+from turnlog.sessions.context_models import BudgetAnswer, EpochAnswer, ManifestAnswer, PrefixAnswer, WindowAnswer
 
 
-def printed(grid: Table, width: int = 200) -> list[str]:
+def printed(grid: RenderableType, width: int = 200) -> list[str]:
     console = Console(width=width, color_system=None, legacy_windows=False)
     with console.capture() as capture:
         console.print(grid, soft_wrap=True)
@@ -119,3 +122,93 @@ def test_a_message_in_full_is_not_cut() -> None:
     assert message_text({"role": "user", "content": "x" * 601}, heading="2", is_full=True).plain.endswith(
         "x" * 601 + "\n"
     )
+
+
+def part(
+    kind: PartKind,
+    loop: int | None,
+    places: tuple[int, int] | None,
+    level: PartLevel,
+    tokens: int,
+    reason: str | None = None,
+) -> WindowPart:
+    first, last = places or (None, None)
+    return WindowPart(kind, loop, first, last, level, tokens, reason, ())
+
+
+PARTS = [
+    part("system", None, None, "whole", 100),
+    part("message", None, (2, 2), "whole", 50),
+    part("older", 3, (3, 20), "out", 0),
+    part("loop", 4, (21, 30), "out", 0, "budget"),
+    part("message", 4, (25, 25), "out", 0, "budget"),
+    part("loop", 5, (31, 40), "out", 0, "budget"),
+    part("loop", 6, (41, 60), "digest", 200, "high_mark"),
+    part("loop", 7, (61, 80), "whole", 400),
+    part("message", 7, (62, 62), "whole", 90),
+    part("message", 7, (63, 63), "out", 0, "orphan_result"),
+    part("block", 7, (64, 64), "out", 0, "audio"),
+    part("block", 7, (65, 65), "out", 0, "audio"),
+]
+
+
+def table_of(prefix: PrefixAnswer, *, factor: float = 1.0) -> list[str]:
+    manifest = ManifestAnswer(
+        position=80,
+        budget=BudgetAnswer(tokens=1_000, source="given", factor=factor),
+        parts=PARTS,
+        recalled=[],
+        totals={},
+        breakpoints=[],
+        epoch=EpochAnswer(id="abcdefghijkl", since=3),
+    )
+    window = WindowAnswer(
+        messages=[{}, {}],
+        system=None,
+        tools=[{}],
+        requires_tool_config=False,
+        tool_names=[],
+        open_calls=[],
+        tokens=750,
+        prefix=prefix,
+        manifest=manifest,
+        head=80,
+        summary_stale=False,
+    )
+    return printed(window_table(window), 150)
+
+
+def test_a_window_is_a_row_for_each_part_and_a_bar_of_its_budget() -> None:
+    lines = table_of(PrefixAnswer(stable_tokens=500, broke_at=12, reason="stub"), factor=1.2)
+    rows = [re.split(r" {2,}", line) for line in lines]
+    bar = "█" * 40
+    assert rows[:11] == [
+        ["part", "positions", "level", "tokens", "why"],
+        ["system", "whole", "█" * 10, "100"],
+        ["before loop 1", "2", "whole", "█" * 5, "50"],
+        ["to loop 3", "3–20", "out", "0"],
+        ["loops 4–5", "21–40", "out", "0", "budget"],
+        ["loop 6", "41–60", "digest", "█" * 20, "200", "high_mark"],
+        ["border", "before 61", "─" * 40],
+        ["loop 7", "61–80", "whole", bar, "400", "1 message out"],
+        ["1 message", "out", "0", "orphan_result"],
+        ["blocks in 2 messages", "out", "0", "audio"],
+        [""],
+    ]
+    assert lines[11:15] == [
+        "█" * 65 + "░" * 7 + "  750 of 1,000 tokens (90%, budget given, counted x 1.2 by the provider)",
+        "▔" * 43 + " 500 tokens as the call before; broken at 12: stub",
+        "2 messages, 1 tool, head 80",
+        "epoch abcdefgh since 3, border before 61",
+    ]
+
+
+def test_a_window_says_what_it_shares_with_the_call_before() -> None:
+    whole = table_of(PrefixAnswer(stable_tokens=750, broke_at=None, reason=None))
+    assert whole[11:13] == [
+        "█" * 54 + "░" * 18 + "  750 of 1,000 tokens (75%, budget given)",
+        "▔" * 54 + " 750 tokens as the call before",
+    ]
+    assert table_of(PrefixAnswer(stable_tokens=0, broke_at=None, reason="first"))[12] == "no call before"
+    tools = table_of(PrefixAnswer(stable_tokens=0, broke_at="tools", reason="tools"))
+    assert tools[12] == "0 tokens as the call before; broken at tools: tools"

@@ -98,6 +98,12 @@ def test_all_of_it_over_a_service(
     refused("export", SESSION, *other, code=1, says="not_found")
 
 
+def test_memory_that_is_off_says_so(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TURNLOG_MEMORY", "none")
+    assert ok("memory", "--data", data) == "long-term memory is off\n"
+    assert as_json("memory", "--data", data) == {"engine": None, "memories": [], "more": False}
+
+
 def test_memory_is_listed_and_forgotten(data: Path) -> None:
     where = ("--data", data)
     assert "no memories" in ok("memory", *where)

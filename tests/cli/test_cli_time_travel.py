@@ -34,9 +34,17 @@ def test_fork_and_diff(data: Path) -> None:
     result = as_json("diff", "what-if", "--from", "5", "--data", data)
     assert [message["body"]["content"] for message in result["messages"]] == ["And now?"]
     said = ok("diff", "what-if", "--from", "5", "--data", data)
+    assert "more messages" not in said
     assert "And now?" in said and "+ state /lang: 'en'" in said and "~ settings: title, policy" in said
     ok("rewind", "what-if", "--to", "3", "--data", data)
     assert "positions 4–" in ok("diff", "what-if", "--from", "9", "--data", data)
+    with Turnlog.open(location_url(data)) as log:
+        log.sessions.get(SESSION).compress()
+        head = log.sessions.get(SESSION).info().head
+    said = ok("diff", SESSION, "--from", "3", "--limit", "2", "--data", data)
+    assert (
+        said.count("\n+ ") == 2 and "more messages: --limit" in said and f"~ current summary: none -> {head}\n" in said
+    )
 
 
 def test_what_is_wrong_is_said_in_a_line(data: Path) -> None:

@@ -227,7 +227,7 @@ def _text(block: JsonObject) -> str:
     return text_or_empty(block.get("text"))
 
 
-_OWN = frozenset({"role", "content", "tool_calls", "function_call"})
+_OWN = frozenset({"role", "content", "tool_calls"})
 
 
 class ChatAccumulator(Accumulator):
@@ -239,7 +239,6 @@ class ChatAccumulator(Accumulator):
         self._role = "assistant"
         self._content: str | list[JsonValue] | None = None
         self._calls: list[_Call] = []
-        self._function: JsonObject | None = None
         self._others: JsonObject = {}
 
     @staticmethod
@@ -259,15 +258,13 @@ class ChatAccumulator(Accumulator):
 
     @property
     def messages(self) -> list[JsonObject]:
-        if self._content is None and not (self._calls or self._function or self._others):
+        if self._content is None and not (self._calls or self._others):
             return [] if self.finish_reason is None else [{"role": self._role, "content": ""}]
-        content = copy.deepcopy(self._content) or (None if self._calls or self._function else "")
+        content = copy.deepcopy(self._content) or (None if self._calls or "function_call" in self._others else "")
         message: JsonObject = {"role": self._role, "content": content}
         message |= copy.deepcopy(self._others)
         if self._calls:
             message["tool_calls"] = [call.body() for call in self._calls]
-        if self._function is not None:
-            message["function_call"] = dict(self._function)
         return [message]
 
     @property
@@ -282,13 +279,8 @@ class ChatAccumulator(Accumulator):
             self._content = _joined(self._content, delta["content"])
         for part in list_or_empty(delta.get("tool_calls")):
             self._add_call(mapping_or_empty(part))
-        function = mapping_or_empty(delta.get("function_call"))
-        if function:
-            self._function = self._function or {"name": "", "arguments": ""}
-            for name in ("name", "arguments"):
-                self._function[name] = text_or_empty(self._function[name]) + text_or_empty(function.get(name))
         for name, value in delta.items():
-            if name not in _OWN and value is not None:
+            if name not in _OWN and value not in (None, {}):
                 self._others[name] = _merged(self._others.get(name), value)
         if mapping_or_empty(delta.get("audio")).keys() == {"expires_at"}:
             # The last that an answer of audio may say (https://github.com/openai/openai-node/pull/1991).

@@ -258,12 +258,9 @@ def is_thinking(block: JsonValue) -> bool:
     )
 
 
-_MARKS = ("compaction", "fallback", "mcp_tool_listing")
-
-
 def is_mark(block: JsonValue) -> bool:
     """Return whether a block of Anthropic is no part of an answer: a summary, a change of the model, a list of tools."""
-    return isinstance(block, dict) and block.get("type") in _MARKS
+    return isinstance(block, dict) and block.get("type") in ("compaction", "fallback", "mcp_tool_listing")
 
 
 def convert_tools(tools: Sequence[JsonObject], format: str) -> list[JsonObject]:

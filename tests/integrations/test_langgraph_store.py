@@ -154,6 +154,15 @@ def test_a_value_that_is_no_json_is_refused_by_name(harness: Harness) -> None:
         store.search(("a",), filter={"n": {"$near": 1}})
 
 
+@pytest.mark.parametrize("value", [["tea"], "tea", 5])
+def test_a_value_that_is_no_object_is_refused_and_the_batch_with_it(harness: Harness, value: Any) -> None:
+    """In a store that has one, LangGraph's filters and lists of namespaces would fail."""
+    store = TurnlogStore(harness.log())
+    with pytest.raises(InvalidInputError, match=f"'lgs/a//k' must be an object, not {type(value).__name__}"):
+        store.batch([PutOp(("a",), "other", {"n": 1}), PutOp(("a",), "k", value)])
+    assert store.list_namespaces() == [] and store.search((), filter={"n": 1}) == []
+
+
 def test_a_graph_remembers_across_threads(harness: Harness) -> None:
     def node(state: MessagesState, *, store: BaseStore) -> dict[str, Any]:
         known = store.search(("ada",))

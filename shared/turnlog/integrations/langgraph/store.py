@@ -194,6 +194,8 @@ def _key(namespace: Sequence[str], key: str) -> str:
 
 
 def _dumped(key: str, stored: Stored) -> bytes:
+    if not isinstance(stored["value"], dict):
+        raise InvalidInputError(f"the value of {key[:80]!r} must be an object, not {type(stored['value']).__name__}")
     try:
         return json.dumps(stored, ensure_ascii=False).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError) as error:

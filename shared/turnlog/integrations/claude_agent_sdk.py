@@ -179,7 +179,7 @@ def _unknown(entries: Sequence[Entry], known: set[str]) -> Iterator[Entry]:
     seen = set[str]()
     for entry in entries:
         uuid = _id_of(entry)
-        if uuid is None or uuid not in known | seen:
+        if uuid is None or (uuid not in known and uuid not in seen):
             yield entry
         if uuid is not None:
             seen.add(uuid)

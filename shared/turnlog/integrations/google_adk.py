@@ -127,13 +127,18 @@ class TurnlogSessionService(BaseSessionService):
         session = self._session(app_name, user_id, name)
         if session is None or limits.num_recent_events == 0:
             return session
-        for position, event in EVENTS.stored(self.log_of(app_name, user_id, name)):
-            if position > int(session._storage_update_marker or 0):
-                self._update_session_state(session, event)
-                session._storage_update_marker, session.last_update_time = str(position), event.timestamp
-            if event.timestamp >= (limits.after_timestamp or 0):
-                session.events.append(event)
-        session.events = session.events[-(limits.num_recent_events or 0) :]
+        marker, newer, events = int(session._storage_update_marker or 0), list[tuple[int, Event]](), list[Event]()
+        for position, event in EVENTS.newest_first(self.log_of(app_name, user_id, name)):
+            if position > marker:
+                newer.append((position, event))
+            elif len(events) == limits.num_recent_events:
+                break
+            if event.timestamp >= (limits.after_timestamp or 0) and len(events) != limits.num_recent_events:
+                events.append(event)
+        for position, event in reversed(newer):
+            self._update_session_state(session, event)
+            session._storage_update_marker, session.last_update_time = str(position), event.timestamp
+        session.events = events[::-1]
         return session
 
     @reads

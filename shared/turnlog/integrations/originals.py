@@ -177,10 +177,13 @@ class Originals(Generic[T]):
 
     def stored(self, session: Session) -> list[tuple[int, T]]:
         """Return position and message of all messages in view; none when there is no session."""
+        return list(self.newest_first(session))[::-1]
+
+    def newest_first(self, session: Session) -> Iterator[tuple[int, T]]:
+        """Yield what `stored` returns, newest first; older messages are read when they are needed."""
         with suppress(NotFoundError):
-            messages = session.messages(in_view=True, format=FORMAT)
-            return [(message.position, self.message(message.body)) for message in messages]
-        return []
+            for message in session.messages(order="desc", in_view=True, format=FORMAT):
+                yield message.position, self.message(message.body)
 
     def extend(self, session: Session, messages: Sequence[T], *, after: int = 0, drop_rest: bool = False) -> list[int]:
         """Make these the messages in view after a position, and return their positions. Messages that are there stay.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
+from turnlog.log import commit
 
 adk = pytest.importorskip("google.adk.sessions", reason="has an environment of its own: make frameworks")
 APP = {"app_name": "desk", "user_id": "ada"}
@@ -54,6 +55,30 @@ async def told(service: Any) -> list[Any]:
 @pytest.mark.every_engine
 def test_it_tells_what_the_service_in_memory_tells(harness: Harness) -> None:
     assert asyncio.run(told(service_of(harness))) == asyncio.run(told(adk.InMemorySessionService()))
+
+
+def test_the_newest_events_are_read_without_the_older_ones(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    from google.adk.sessions.base_session_service import GetSessionConfig
+
+    from turnlog.integrations.google_adk import EVENTS
+
+    async def read() -> list[str]:
+        service = service_of(harness)
+        await service.create_session(**APP, session_id="one")
+        log = service.log_of(*APP.values(), "one")
+        EVENTS.append(log, [EVENTS.body(event_of(number, {"step": number})) for number in range(300)])
+        session = await service.get_session(**APP, session_id="one")
+        assert (len(session.events), session.state) == (300, {"step": 299})
+        await service.append_event(session, event_of(300, {}))
+        decoded.clear()
+        newest = await service.get_session(**APP, session_id="one", config=GetSessionConfig(num_recent_events=2))
+        assert newest.state == {"step": 299}
+        return [event.id for event in newest.events]
+
+    decoded, event = list[int](), commit._event
+    monkeypatch.setattr(commit, "_event", lambda *given: decoded.append(given[1]) or event(*given))
+    assert asyncio.run(read()) == ["e299", "e300"]
+    assert len(decoded) < 200
 
 
 def test_a_session_that_was_read_before_is_stale_and_an_id_is_taken_once(harness: Harness) -> None:

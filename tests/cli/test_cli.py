@@ -738,6 +738,25 @@ def test_a_text_that_begins_with_a_bracket_is_a_message(text: str) -> None:
     assert [message["body"]["content"] for message in as_json("show", "s")["messages"]] == [text] * 2
 
 
+@pytest.mark.parametrize(
+    ("data", "says"), [(b"", "empty"), (b" \n", "empty"), (b"caf\xe9", "stdin is not UTF-8 at byte 3")]
+)
+def test_input_without_a_text_is_refused_and_nothing_appended(data: bytes, says: str) -> None:
+    ok("create", "s")
+    result = CliRunner().invoke(app, ["append", "s", "-"], input=data, prog_name="turnlog")
+    assert result.exit_code == 2 and says in result.stderr
+    refused("append", "s", "", code=2, says="the message is empty")
+    ok("append", "s", '{"role": "user", "content": ""}')
+    assert len(as_json("show", "s")["messages"]) == 1
+
+
+def test_input_with_a_byte_order_mark_is_read_without_it() -> None:
+    ok("create", "s")
+    data = b'\xef\xbb\xbf{"role": "user", "content": "hi"}'
+    assert CliRunner().invoke(app, ["append", "s", "-"], input=data, prog_name="turnlog").exit_code == 0
+    assert as_json("show", "s")["messages"][0]["body"]["content"] == "hi"
+
+
 @pytest.mark.parametrize("text", ['{"role": "user", content', '[{"role": "user"', "[ {", '{ "a": 1, "a": 2}'])
 def test_what_begins_like_a_message_and_is_not_json_is_refused_with_a_way_around(text: str) -> None:
     ok("create", "s")

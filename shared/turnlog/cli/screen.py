@@ -21,7 +21,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from turnlog.core.errors import TurnlogError
+from turnlog.core.errors import MalformedError, TurnlogError
 from turnlog.core.messages import Message, text_of
 from turnlog.providers.registry import recognise
 
@@ -60,6 +60,14 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
         text = json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def decode_input(data: bytes, name: str) -> str:
+    """Return the text of a file or of stdin, without a byte order mark. Raises `MalformedError` when it is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise MalformedError(f"{name} is not UTF-8 at byte {error.start}") from error
 
 
 def plain(text: str, *, lines: bool = True) -> str:

@@ -19,6 +19,7 @@ from turnlog.cli.screen import (
     Output,
     as_json,
     counted,
+    decode_input,
     listing_output,
     message_text,
     one_line,
@@ -96,7 +97,7 @@ def append(
     lenient: Annotated[bool, typer.Option("--lenient", help="Also store roles that no provider has.")] = False,
 ) -> Output:
     """Append messages to a session. It must exist: turnlog create."""
-    messages = _messages(sys.stdin.read() if message == "-" else message, role)
+    messages = _messages(decode_input(sys.stdin.buffer.read(), "stdin") if message == "-" else message, role)
     handle, lines = log.sessions.get(session), list[str]()
     answers = [handle.append(*messages[part], format=format, lenient=lenient) for part in parts_of(messages)]
     for answer in answers:
@@ -110,6 +111,8 @@ _BEGINS_LIKE_A_MESSAGE = re.compile(r'\s*(\{\s*("|$)|\[\s*\{)')
 
 def _messages(text: str, role: str) -> list[dict[str, Any]]:
     """Return the messages of an argument: those of its JSON, or its text as one message."""
+    if not text.strip():
+        raise InvalidInputError("the message is empty")
     value: Any = text
     if text.lstrip().startswith(("{", "[")):
         try:

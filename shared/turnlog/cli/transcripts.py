@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from turnlog.cli.screen import decode_input
 from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.core.json_values import parse_strict_json
 from turnlog.importers.conversations import is_message, request_parts
@@ -58,12 +59,10 @@ def _files(path: Path) -> list[tuple[Path, str]]:
 
 def _read(file: Path, source: str) -> Iterator[Transcript]:
     try:
-        text = (sys.stdin.buffer.read() if file == STDIN else file.read_bytes()).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise MalformedError(f"{str(file)!r} is not UTF-8 at byte {error.start}") from error
+        data = sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
     except OSError as error:
         raise InvalidInputError(f"can't read {str(file)!r}: {error.strerror}", code="no_file") from error
-    values = _values(file, text)
+    values = _values(file, decode_input(data, repr(str(file))))
     if values and all(is_message(value) for value in values):
         values = [values]
     for index, value in enumerate(values):

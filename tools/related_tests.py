@@ -311,6 +311,7 @@ RELATED = {
     "privacy/*": "privacy/test_*",
     "routing": "http/test_* functions/test_events security/test_matrix client/test_twins",
     "search/*": "search/test_* sessions/test_recalled",
+    "server/admission": "server/test_content_budget e2e/test_web_pages",
     "server/*": "server/test_* http/test_at_once http/test_sizes cli/test_cli template/test_stack e2e/test_serve*",
     "sessions/*": "sessions/test_*",
     "settings": "engines/test_settings engines/test_chat_models memory/test_memory_settings",

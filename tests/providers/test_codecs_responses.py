@@ -222,3 +222,9 @@ def test_no_item_is_sent_twice() -> None:
     turns = [Turn(CODEC.parse(item), "openai_responses", item) for item in (REASONING, SAID, REASONING, SAID)]
     without = {key: value for key, value in SAID.items() if key != "id"}
     assert CODEC.render(turns, system=None, tools=()).messages == [REASONING, SAID, without]
+
+
+def test_reasoning_goes_with_a_repeated_item_that_is_not_sent() -> None:
+    items = (USER, SEARCH, {**REASONING, "id": "rs_2"}, SEARCH)
+    turns = [Turn(CODEC.parse(item), "openai_responses", item) for item in items]
+    assert CODEC.render(turns, system=None, tools=()).messages == [USER, SEARCH]

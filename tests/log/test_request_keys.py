@@ -33,8 +33,9 @@ from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import chain_hash, following, hashed_header, short_hash
 from turnlog.log.keys import REQUESTS, SessionKeys
 from turnlog.log.packing import pack
-from turnlog.log.request_keys import RequestKey
+from turnlog.log.request_keys import RequestKey, request_key
 from turnlog.ports import Key
+from turnlog.sessions.message_models import AppendMessages
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
@@ -248,3 +249,22 @@ def test_a_log_whose_headers_have_keys_is_read_and_carried_on_without_them(harne
     session.append(user("later"))
     assert [message.body["content"] for message in session.messages()][-2:] == ["PAY 100", "later"]
     assert "w" not in items_of(harness)[-1] and harness.log().verify("s").damages == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_same"),
+    [
+        ({}, True),
+        ({"if_head": 7, "lenient": True, "lease": {"token": 3}}, True),
+        ({"loop": "new"}, False),
+        ({"parent": {"ref": "2.0", "agent_id": "child"}}, False),
+        ({"format": "anthropic"}, False),
+    ],
+)
+def test_a4_the_payload_of_a_request_is_what_it_was_when_these_fields_did_not_exist(
+    fields: dict[str, Any], is_same: bool
+) -> None:
+    """A retry may come after an update. The digest is that of `messages`, `meta`, `format`, `run`, `window`, `usage`, `run_id`."""
+    request = request_key("k", "append s", AppendMessages.model_validate({"messages": [user("hi")], **fields}))
+    assert request is not None
+    assert (request.payload_hash.hex() == "b33ee1edd77a965fce3794f8c39ea854") is is_same

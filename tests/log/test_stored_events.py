@@ -33,6 +33,21 @@ SETTINGS = st.builds(
     strict=st.booleans(),
     ttl_days=st.none() | st.integers(1, 9),
     model=st.none() | NAME,
+    system_tokens=st.integers(0, 9),
+    tools_tokens=st.integers(0, 9),
+    tools=st.lists(JSON, max_size=2).map(tuple),
+    output_reserve=st.none() | st.integers(0, 9),
+    policy=NAME | JSON,
+    metadata=st.none() | JSON,
+    recall=st.sampled_from(["auto", "always", "never"]),
+    loop_timeout_seconds=st.integers(1, 9),
+    state_schema=st.none() | JSON,
+    reset_of=st.none() | NAME,
+    inactive_after_minutes=st.none() | st.integers(1, 9),
+    forked_from=st.none() | NAME,
+    forked_at=st.none() | POSITION,
+    snapshots=st.none() | JSON,
+    bootstrap=st.none() | JSON,
 )
 NOTES = st.builds(
     events.Notes, st.lists(st.tuples(NAME, POSITION, TEXT), max_size=2).map(tuple), st.none() | PAIR, st.none() | PAIR

@@ -22,6 +22,7 @@ from turnlog.core.calls import (
     pair,
     parse_ref,
     result_key,
+    unanswered_calls,
 )
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Message, ToolCall, ToolResult
@@ -221,6 +222,14 @@ def test_pairing_takes_work_by_what_is_said(order: str, monkeypatch: pytest.Monk
     pairing = paired(*said)
     assert not pairing.open and not pairing.orphans and len(pairing.result_of) == count
     assert looks["answered"] < 8 * count
+
+
+@pytest.mark.parametrize(("since", "is_late"), [(0, True), (2, True), (3, False), (4, False), (9, False)])
+def test_a_result_is_out_of_order_behind_an_open_call_of_its_own_loop(since: int, is_late: bool) -> None:
+    index = OpenIndex(OpenCalls((*unanswered_calls(2, calls("a")), *unanswered_calls(4, calls("b")))))
+    (result,) = results("b").results
+    call = index.find(result)
+    assert call is not None and index.is_out_of_order(call, result, since=since) is is_late
 
 
 def test_disorder_of_many_results_takes_work_by_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,6 +237,15 @@ def test_whatever_a_model_writes_is_an_answer(session: Session, value: Any, name
     assert all(re.fullmatch(r"\d+\.\d+", str(item)) or isinstance(item, int) for item in answer.recalled)
 
 
+@pytest.mark.parametrize(
+    "nothing", [None, "", "null", " none ", "```\nundefined\n```", {"ref": "None"}, [], {"ref": []}]
+)
+def test_a_model_that_names_nothing_is_told_what_to_give(nothing: Any) -> None:
+    for name, says in ((RECALL_TOOL, "give the ref of a call"), (SEARCH_TOOL, "give q, the words")):
+        with pytest.raises(ArgumentsError, match=says):
+            parse_recall_request(name, nothing)
+
+
 @given(st.text(max_size=60))
 @settings(max_examples=examples(300), deadline=None)
 def test_whatever_text_it_writes_is_understood_or_refused(text: str) -> None:

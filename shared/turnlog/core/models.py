@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import json
 from collections.abc import Iterator, Mapping
@@ -122,7 +121,7 @@ class Cursors:
         """Return the place in a cursor. Raises `MalformedError` for a cursor that is damaged or of another scope."""
         try:
             data = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
-        except (binascii.Error, UnicodeEncodeError, ValueError) as error:
+        except ValueError as error:
             raise MalformedError("the cursor is invalid", code="bad_cursor") from error
         signature, content = data[:_SIGNATURE_BYTES], data[_SIGNATURE_BYTES:]
         if not hmac.compare_digest(signature, self._sign(content, scope)):

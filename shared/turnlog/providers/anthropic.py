@@ -11,7 +11,6 @@ assistant message are gathered into one user message. Thinking is sent unchanged
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterator
 from typing import Literal
 
@@ -287,5 +286,5 @@ def _source(media: Media) -> JsonObject | None:
 def _plain_text(data: str) -> str:
     try:
         return base64.b64decode(data, validate=True).decode("utf-8")
-    except (binascii.Error, ValueError):
+    except ValueError:
         return ""

@@ -179,6 +179,7 @@ def test_disorder_is_named_with_its_place(messages: list[Message], code: str, po
         [S, A],
         [U, called("a", "b"), answered("b"), answered("a"), A, U],
         [U, called("a", "b"), answered("b", "a")],
+        [U, called("a"), answered("x", "a"), A],
         [U, called("a", given_role="function_call"), called("b", given_role="function_call")],
         [U, A, called("a", given_role="function_call"), answered("a", given_role="function_call_output")],
         [Message("user", (Media("image", url="https://x"),), given_role="user")],

@@ -130,6 +130,11 @@ def test_what_stands_before_the_command_and_in_the_environment_counts_too(
     monkeypatch.setenv("TURNLOG_DATA", str(data))
     assert as_json("sessions") == wanted
     assert as_json("--user", "bob", "sessions", "--user", "me") == wanted, "what stands after the command wins"
+    monkeypatch.setenv("TURNLOG_USER", "bob")
+    monkeypatch.setenv("TURNLOG_DATA", "elsewhere")
+    assert as_json("--data", data, "--user", "me", "sessions") == wanted, "what is written wins over the environment"
+    assert as_json("sessions", "--data", data, "--user", "me") == wanted
+    assert as_json("--data", data, "sessions")["sessions"] == []
 
 
 def test_show(data: Path) -> None:

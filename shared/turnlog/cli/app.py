@@ -22,7 +22,6 @@ _HINTS = {
     "unauthorized": "give it with --token",
     "unknown_role": "that is `turnlog append --lenient`",
 }
-_MAX_POINTERS = 5
 
 
 COMMANDS = {
@@ -105,7 +104,7 @@ def run_and_exit(main: Callable[..., Any], *args: Any, **extra: Any) -> NoReturn
 def _failed(error: Exception) -> int:
     """Print an error to stderr and return its exit code. Raises errors of other kinds again."""
     if isinstance(error, TurnlogError):
-        pointers = ", ".join(problem.pointer for problem in error.problems[:_MAX_POINTERS] if problem.pointer)
+        pointers = ", ".join(problem.pointer for problem in error.problems[:5] if problem.pointer)
         where = f" at {pointers}" if pointers else ""
         codes = (error.error_code, *(problem.code for problem in error.problems))
         hint = next((f"; {_HINTS[code]}" for code in codes if code in _HINTS), "")

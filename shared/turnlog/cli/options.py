@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -95,9 +95,11 @@ class Connection:
 
 
 def remember(ctx: typer.Context, **options: Any) -> Connection:
-    """Merge shared options from before and after the command's name, store and return them. Those after it win."""
-    before = ctx.obj if isinstance(ctx.obj, Connection) else Connection()
-    connection = replace(before, **{name: value for name, value in options.items() if value is not None})
+    """Merge shared options, store and return them: those after the command's name, else those before it, else the environment."""
+    connection = ctx.obj if isinstance(ctx.obj, Connection) else Connection()
+    for name, value in options.items():
+        if getattr(connection, name) is None or getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE":
+            connection = replace(connection, **{name: value})
     ctx.obj = connection
     return connection
 
@@ -219,7 +221,6 @@ def policy_value(text: str | None) -> str | dict[str, Any] | None:
     if text is None or not text.lstrip().startswith("{"):
         return text
     try:
-        value = parse_strict_json(text)
+        return cast("dict[str, Any]", parse_strict_json(text))
     except MalformedError as error:
         raise MalformedError(f"--policy: {error.detail}") from error
-    return value if isinstance(value, dict) else text

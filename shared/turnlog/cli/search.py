@@ -84,11 +84,8 @@ def search(  # noqa: PLR0913
     return Output(everything, plain(sessions_search_text(everything)))
 
 
-_MAX_TEXT = 80
-
-
 def _text(stored: StoredMemory) -> Text:
-    return Text(one_line(stored.text, _MAX_TEXT), style="dim strike" if stored.replaced_by else "")
+    return Text(one_line(stored.text, 80), style="dim strike" if stored.replaced_by else "")
 
 
 _COLUMNS = (

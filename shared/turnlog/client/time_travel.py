@@ -187,6 +187,10 @@ class Replayed:
     changes: int
 
 
+_GOES_BACK_TO = {REWIND: "to", RESTORE: "to", FORK: "at"}
+"""Actions that go back to an earlier position, and the metadata that names it."""
+
+
 def _after(
     results: Sequence[Replayed], entry: HistoryEntry, position: int, base_state: Mapping[str, Any] | None
 ) -> Replayed:
@@ -194,19 +198,13 @@ def _after(
     before = results[-1]
     if entry.action == CREATE and position == 1 and base_state is not None:
         return Replayed(position, dict(base_state), 0)
-    back_to = _goes_back_to(entry)
+    back_to = entry.metadata.get(_GOES_BACK_TO.get(entry.action, ""))
     if back_to is not None:
         target = next(result for result in reversed(results) if result.position <= back_to)
         return Replayed(position, target.state, target.changes)
     if entry.diff is None:
         return Replayed(position, before.state, before.changes)
     return Replayed(position, apply_patches(before.state, [entry.diff])[0], before.changes + 1)
-
-
-def _goes_back_to(entry: HistoryEntry) -> int | None:
-    if entry.action in (REWIND, RESTORE):
-        return entry.metadata.get("to")
-    return entry.metadata.get("at") if entry.action == FORK else None
 
 
 def _milliseconds(time: str) -> int:

@@ -86,15 +86,14 @@ class TurnlogChatStore(BaseChatStore):
 
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
         messages = self.get_messages(key)
-        if idx >= len(messages):
+        if not -len(messages) <= idx < len(messages):
             return None
         message = messages.pop(idx)
         self.set_messages(key, messages)
         return message
 
     def delete_last_message(self, key: str) -> ChatMessage | None:
-        messages = self.get_messages(key)
-        return self.delete_message(key, len(messages) - 1) if messages else None
+        return self.delete_message(key, -1)
 
     def get_keys(self) -> list[str]:
         return [document.data.decode("utf-8", "surrogatepass") for document in self._index.list(_KEYS)]

@@ -18,7 +18,7 @@ from typing import Any
 
 from turnlog.agents.streams import as_mapping
 from turnlog.client import parts_of, retried
-from turnlog.client.async_calls import reads, run_to_end, writes
+from turnlog.client.async_calls import reads, run_to_end, to_end, writes
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.engines import RandomIds
@@ -85,11 +85,6 @@ class TurnlogSession:
             return retried(attempt)
         return None
 
-    @writes
-    def clear_session(self) -> None:
-        """Remove all items from the view."""
-        self._clear()
-
     # ------------------------------------------------------------ blocking work, called in a thread
 
     def _session(self) -> Session:
@@ -101,10 +96,8 @@ class TurnlogSession:
         return self._log.sessions.get_or_create(self._id_of(self.session_id), **self._settings)
 
     def _limit(self, limit: int | None) -> int | None:
-        if limit is not None:
-            return limit
-        default = getattr(self._session_settings, "limit", None)
-        return default if isinstance(default, int) else None
+        default: int | None = getattr(self._session_settings, "limit", None)
+        return default if limit is None else limit
 
     def _items(self, session: Session, limit: int | None) -> list[Item]:
         if limit is not None and limit <= 0:
@@ -123,8 +116,11 @@ class TurnlogSession:
             session.append(*bodies[part], meta=meta, format=FORMAT, idempotency_key=f"{key}-{index}")
 
     def _clear(self) -> None:
+        """Remove all items from the view."""
         with suppress(NotFoundError):
             self._session().rewind(1)
+
+    clear_session = to_end(_clear)
 
 
 def _settings_of(settings: Any) -> Any:

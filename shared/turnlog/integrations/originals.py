@@ -32,8 +32,7 @@ T = TypeVar("T")
 
 def packed(original: JsonValue, body: JsonValue) -> JsonValue:
     """Return the original with each long text that is in the body replaced by the path to it there."""
-    places = {text: path for path, text in _texts(body, [])}
-    return _packed(original, places)
+    return _packed(original, {text: path for path, text in _texts(body, [])})
 
 
 def unpacked(value: JsonValue, body: Any) -> Any:
@@ -52,12 +51,8 @@ def _packed(value: JsonValue, places: Mapping[str, list[str | int]]) -> JsonValu
     if isinstance(value, str) and len(value) >= _SHARED_CHARS and value in places:
         return {_AT: list(places[value])}
     if isinstance(value, Mapping):
-        return {_escaped(name): _packed(item, places) for name, item in value.items()}
+        return {f"${name}" if name.startswith("$") else name: _packed(item, places) for name, item in value.items()}
     return [_packed(item, places) for item in value] if isinstance(value, list) else value
-
-
-def _escaped(name: str) -> str:
-    return f"${name}" if name.startswith("$") else name
 
 
 def _texts(value: JsonValue, path: list[str | int]) -> Iterator[tuple[list[str | int], str]]:

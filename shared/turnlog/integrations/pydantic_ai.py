@@ -189,8 +189,7 @@ class TurnlogConversationStore(ConversationStore):
         self.session(conversation_id).rewind(1)
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
-        (entry,) = await self.read_history(entry_id, limit=1)
-        return entry
+        return (await self.read_history(entry_id, limit=1))[0]
 
     @reads
     def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:

@@ -58,10 +58,9 @@ class ReadMessages(LogUseCase):
             codec_of(format)
         log = self._log.commits
         header = log.tail(keys).header if at is None else header_of_moment(log, keys, at, pointer="/query/at")
-        if before is not None:
-            header = replace(header, last=min(header.last, before - 1))
-        if at is None and not in_view:
-            header = replace(header, view=VisibleRanges())
+        last = min(header.last, before - 1) if before is not None else header.last
+        view = VisibleRanges() if at is None and not in_view else header.view
+        header = replace(header, last=last, view=view)
         messages = self._in_view(keys, header, after + 1, limit, newest_first=order == "desc")
         return _page(messages, limit, format)
 

@@ -101,7 +101,7 @@ class TurnlogStore(BaseStore):
             stored = self._get([(op.namespace, op.key)])
             self._refresh(op.refresh_ttl, stored)
             return next((_item(value) for value in stored.values()), None)
-        return self._search(op) if isinstance(op, SearchOp) else self._namespaces(op)
+        return self._search(op) if isinstance(op, SearchOp) else _in_memory(self._unexpired(())).batch([op])[0]
 
     def _get(self, names: Iterable[tuple[tuple[str, ...], str]]) -> dict[str, Stored]:
         """Return the items that are there, by their documents' keys."""
@@ -142,9 +142,6 @@ class TurnlogStore(BaseStore):
             return [len(words & set(_words(text))) / max(1, len(words)) for text in texts]
         vector = self._embedder.embed_query(query)
         return [max((_cosine(vector, own) for own in stored.get("vectors", ())), default=None) for stored in items]
-
-    def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
-        return cast("list[tuple[str, ...]]", _in_memory(self._unexpired(())).batch([op])[0])
 
     # ------------------------------------------------------------ writing
 

@@ -266,8 +266,7 @@ class TurnlogRepository(SessionRepository):
     def _read(self, session_id: str, key: str) -> dict[str, Any] | None:
         with _strands_errors(f"{key} of session {session_id} can't be read"):
             data = PartedValues(KeptDocuments(self._log, self._of(session_id).id)).read(key)
-        value: dict[str, Any] | None = None if data is None else json.loads(data)
-        return value
+        return None if data is None else cast("dict[str, Any]", json.loads(data))
 
     def _messages(self, session_id: str, agent_id: str) -> Iterator[tuple[SessionMessage, int, StoredMessage]]:
         """Yield an agent's messages with their updates applied, their positions and stored messages, in the log's order.

@@ -15,7 +15,7 @@ from tests.support.talks import filled, turn
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import MalformedError, NotFoundError, UnavailableError
+from turnlog.core.errors import ConflictError, MalformedError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.times import rfc3339
 from turnlog.http.lambda_workers import make_worker
@@ -221,26 +221,32 @@ def test_what_can_never_work_is_settled_in_the_record(harness: Any) -> None:
     assert "C#000000000006" in failed.error.detail
 
 
-def test_s4_what_may_work_later_is_tried_again(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [UnavailableError("the table is down"), ConflictError("others won every slot", retry_after_seconds=1)],
+    ids=["outage", "conflict"],
+)
+def test_s4_what_may_work_later_is_tried_again(
+    harness: Any, monkeypatch: pytest.MonkeyPatch, error: TurnlogError
+) -> None:
+    def fails(*_: Any) -> str:
+        raise error
+
     log = harness.log()
     session = filled(log, 5)
     job = session.compress(mode="async", keep_loops=1)
     (body,) = waiting(harness)
-    monkeypatch.setattr(rounds, "read_loops", _down)
+    monkeypatch.setattr(rounds, "read_loops", fails)
     assert deliver(harness, body) == {"m0"}
     assert deliver(harness, body) == {"m0"}
     result = log.job(job.job_id)
-    assert (result.status, result.attempts, result.error.code) == ("queued", 2, "unavailable")
+    assert (result.status, result.attempts, result.error.code) == ("queued", 2, error.error_code)
     session.append({"role": "user", "content": "goes on"})
     session.context()
     monkeypatch.undo()
     assert deliver(harness, body) == set()
     result = log.job(job.job_id)
     assert (result.status, result.attempts, result.error) == ("done", 3, None)
-
-
-def _down(*_: Any) -> str:
-    raise UnavailableError("the table is down")
 
 
 def test_poison_becomes_a_dead_letter(harness: Any) -> None:

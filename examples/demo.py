@@ -26,8 +26,9 @@ from rich.text import Text
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.options import served_settings
-from turnlog.cli.screen import console, format_number, one_line, table, window_table
+from turnlog.cli.screen import console, format_number, one_line, table
 from turnlog.cli.transcripts import Transcript, read_transcripts
+from turnlog.cli.window_tables import window_table
 from turnlog.client.model import Session
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.engines import SystemClock, location_url

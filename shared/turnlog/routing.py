@@ -18,8 +18,8 @@ from turnlog.core.errors import SHAPES, InvalidInputError, Problem, problem_text
 from turnlog.core.identity import Owner, serving
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.models import Answer
-from turnlog.core.positions import MAX_POSITION
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

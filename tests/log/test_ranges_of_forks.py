@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Harness, sqlite_harness
 from turnlog.core.identity import Owner
-from turnlog.core.positions import MAX_POSITION
+from turnlog.core.limits import MAX_POSITION
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.commit import VERIFIED, read_commit, stored_lines
 from turnlog.log.commit_items import (

@@ -15,7 +15,7 @@ from tests.support.memory import GOLDEN, golden_item, memory
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import CorruptError, MalformedError, NewerSchemaError
 from turnlog.core.identity import Owner
-from turnlog.core.positions import MAX_POSITION
+from turnlog.core.limits import MAX_POSITION
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.commit import checked_chain

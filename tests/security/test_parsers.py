@@ -536,7 +536,7 @@ PARSERS: dict[str, Parser] = {
             "json",
             lambda format=format: streamed(format),
             accumulated(format),
-            ("agents/streams",),
+            ("agents/streams", "agents/accumulators"),
             effort=240,
         )
         for format in CODECS

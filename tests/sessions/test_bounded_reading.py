@@ -40,13 +40,13 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The position of each event that is decoded."""
-    positions, event = list[int](), commit._event
+    positions, read_event = list[int](), commit.read_event
 
-    def counted(within: commit.Commit, position: int, contents: Mapping[str, bytes]) -> Event:
-        positions.append(position)
-        return event(within, position, contents)
+    def counted(line: Mapping[str, Any], **place: Any) -> Event:
+        positions.append(place["position"])
+        return read_event(line, **place)
 
-    monkeypatch.setattr(commit, "_event", counted)
+    monkeypatch.setattr(commit, "read_event", counted)
     return positions
 
 

@@ -22,8 +22,9 @@ from turnlog.core.events import (
     StateEvent,
 )
 from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.loops import Flow
-from turnlog.core.positions import MAX_POSITION, VisibleRanges
+from turnlog.core.positions import VisibleRanges
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
 from turnlog.core.times import DAY_MS, LAST_MS
 from turnlog.log.headers import GENESIS, Header, chain_hash, hashed_header, header_attributes

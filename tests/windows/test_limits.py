@@ -19,8 +19,7 @@ from turnlog.core import json_patch as patches
 from turnlog.core import json_values as jsonvalue
 from turnlog.core.errors import TooLargeError
 from turnlog.core.json_values import encode_json
-from turnlog.core.limits import MAX_BODY_BYTES, MAX_WINDOW_MESSAGES
-from turnlog.core.positions import MAX_POSITION
+from turnlog.core.limits import MAX_BODY_BYTES, MAX_POSITION, MAX_WINDOW_MESSAGES
 from turnlog.http.api import MAX_BODY_VALUES
 from turnlog.http.lambda_api import make_handler
 from turnlog.linter import routes as lint

@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from turnlog.agents.agent_loop import AgentLoop, user_message
+from turnlog.agents.agent_loop import AgentLoop
 from turnlog.agents.functions import (
     NEEDS_ASYNC,
     Effect,
@@ -27,6 +27,9 @@ from turnlog.agents.functions import (
 from turnlog.agents.run_log import LoopStep, RunPlan, Step, StreamEvents
 from turnlog.client.async_calls import run_to_end
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.messages import Message, Text
+from turnlog.providers import Turn
+from turnlog.providers.registry import codec_of
 from turnlog.telemetry import span
 
 __all__ = ["AsyncRun", "Effect", "Hooks", "Reply", "RequestedCall", "Run", "RunResult", "Tool", "current_call"]
@@ -68,7 +71,7 @@ class _BaseRun:
 
     def _messages(self, value: RunInput) -> list[Mapping[str, Any]]:
         if isinstance(value, str):
-            return [user_message(value, self._plan.format)]
+            return list(codec_of(self._plan.format).bodies(Turn(Message("user", (Text(value),)))))
         return [value] if isinstance(value, Mapping) else list(value)
 
 

@@ -32,10 +32,8 @@ from turnlog.agents.run_log import PAUSES, LoopStep, RunLog, RunPlan, Step, Stre
 from turnlog.agents.streams import StreamedReply
 from turnlog.core.agent_state import pending_of
 from turnlog.core.errors import InvalidInputError, RunActiveError, RunLostError
-from turnlog.core.json_values import JsonObject
-from turnlog.core.messages import Media, Message, Text
+from turnlog.core.messages import Media
 from turnlog.engines import RandomIds
-from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.telemetry import INPUT, MODEL, OUTPUT, span
@@ -224,7 +222,7 @@ class AgentLoop:
         ]
         self.run.begun = any(plan.has_effect(call.name) for _, _, call in requested)
         meta = [{"finish_reason": reply.finish_reason} if reply.finish_reason else {} for _ in messages]
-        options: dict[str, Any] = {"release": not requested and reply.finish_reason not in PAUSES}
+        options: dict[str, Any] = {"release": not (requested or reply.finish_reason in PAUSES)}
         if plan.caller is None:
             options["window"] = window
         if reply.usage is not None:
@@ -333,12 +331,6 @@ class AgentLoop:
 
     def _executing(self, call: RequestedCall) -> ExecutingCall:
         return ExecutingCall(call, self.plan.session.id, self.plan.agent_id, self.run, {}, set())
-
-
-def user_message(text: str, format: str) -> JsonObject:
-    """Return a text of the user as a message of the format."""
-    (body,) = codec_of(format).bodies(Turn(Message("user", (Text(text),))))
-    return body
 
 
 def _user_call(function: Callable[..., Any], *arguments: Any) -> LoopStep:

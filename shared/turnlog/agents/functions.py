@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from turnlog.agents.graph_state.messages import to_graph_message
 from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
@@ -22,6 +22,9 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Media
 from turnlog.sessions.context_models import WindowAnswer
+
+if TYPE_CHECKING:
+    from turnlog.agents.run_log import RunLog
 
 Handler = Callable[..., Any]
 RunStatus: TypeAlias = Literal["final", "pending", "max_iterations", "cancelled", "idle", "queued"]
@@ -65,17 +68,6 @@ class Tool:
     verify: Callable[[RequestedCall], Any] | None = None
 
 
-class ParentRun(Protocol):
-    """A run of which a tool is executed, as a run within that tool needs it."""
-
-    @property
-    def token(self) -> int | None:
-        """The token of its lease."""
-
-    def add_usage(self, usage: Mapping[str, float]) -> None:
-        """Count what a run within one of its calls has used."""
-
-
 @lazy_dataclass(frozen=True, slots=True)
 class ExecutingCall:
     """A call that is executed, with its session, its agent and its run.
@@ -87,7 +79,7 @@ class ExecutingCall:
     call: RequestedCall
     session_id: str
     agent_id: str
-    run: ParentRun
+    run: RunLog
     children: dict[str, Callable[[], Any]]
     answered: set[tuple[str, str]]
 

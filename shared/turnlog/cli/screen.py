@@ -217,6 +217,24 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def positions_text(first: int | None, last: int | None) -> str:
+    """Return a range of positions as tables show it; empty without a first one."""
+    if first is None:
+        return ""
+    return str(first) if last is None or last == first else f"{first}–{last}"
+
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def bar_of(value: int, largest: int, width: int) -> str:
+    """Return a bar of up to ``width`` columns, drawn in eighths. A value above 0 is always visible."""
+    if largest <= 0 or value <= 0:
+        return ""
+    eighths = max(1, round(min(value, largest) / largest * width * 8))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
 MAX_CHARS = 600
 _ROLES = {"system": "cyan", "user": "bold blue", "assistant": "bold green", "tool": "yellow"}
 

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, cast
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from turnlog.cli.screen import counted, format_number, table
+from turnlog.cli.screen import bar_of, counted, format_number, positions_text, table
 from turnlog.core.window_parts import WindowPart
 from turnlog.sessions.context_models import WindowAnswer
 
@@ -22,7 +22,6 @@ _NEVER_SENT = frozenset(
     {"interrupted", "unknown_role", "orphan_result", "superseded_result", "open_call", "reasoning_alone"}
 )
 """Reasons of messages that are in no window, whatever its border."""
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 _BAR_WIDTH, _TOTAL_WIDTH = 40, 72
 
 
@@ -64,18 +63,10 @@ def window_table(window: WindowAnswer, *, title: str | None = None) -> Renderabl
         if border is not None and row.first is not None and row.first >= border:
             grid.add_row("border", f"before {border}", "", Text("─" * _BAR_WIDTH, style="dim"), "", "")
             border = None
-        bar = Text(_bar(row.tokens, largest, _BAR_WIDTH), style=row.style)
+        bar = Text(bar_of(row.tokens, largest, _BAR_WIDTH), style=row.style)
         level = Text(row.level, style=row.style)
         grid.add_row(row.label, row.positions, level, bar, format_number(row.tokens), Text(row.reason, style="dim"))
     return Group(grid, Text(), _total(window, rows))
-
-
-def _bar(value: int, largest: int, width: int) -> str:
-    """Return a bar of up to ``width`` columns, drawn in eighths. A value above 0 is always visible."""
-    if largest <= 0 or value <= 0:
-        return ""
-    eighths = max(1, round(min(value, largest) / largest * width * 8))
-    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
 def _total(window: WindowAnswer, rows: Sequence[_Row]) -> Text:
@@ -154,13 +145,6 @@ def _row(group: Sequence[WindowPart], out_by_loop: Mapping[int | None, int]) -> 
     reason = first.reason or (f"{counted(out, 'message')} out" if out else "")
     positions = positions_text(first.first, last.last)
     return _Row(label, positions, first.level, first.tokens, style, reason, first.first if is_loop else None)
-
-
-def positions_text(first: int | None, last: int | None) -> str:
-    """Return a range of positions as tables show it; empty without a first one."""
-    if first is None:
-        return ""
-    return str(first) if last is None or last == first else f"{first}–{last}"
 
 
 ChangeKind: TypeAlias = Literal["came", "went", "level", "tokens"]

@@ -64,7 +64,7 @@ class ConversationCalls(SessionResource):
         lenient: bool = False,
         idempotency_key: str | None = None,
     ) -> Appended:
-        """Append 1 to 25 messages in one commit: all are stored, or none. Return their positions, and what is odd about them.
+        """Append 1 to 25 messages in one commit. All are stored, or none; the answer has their positions, and warnings.
 
         A message is JSON in a provider's format, or an object: of the libraries of OpenAI and Anthropic, or of LangChain. A
         complete answer of a provider, its object or its JSON, is taken as its messages, with its token counts as ``usage``.

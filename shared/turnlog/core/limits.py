@@ -1,4 +1,4 @@
-"""Limits of a call: its deadline, its steps of work, and the bytes that a Lambda function takes and returns."""
+"""The largest position; limits of a call: its deadline, its work, and the bytes that a function on Lambda takes and returns."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TypeVar
 from turnlog.core.errors import TooMuchWorkError, UnavailableError
 from turnlog.core.identity import Within
 
+MAX_POSITION = 999_999_999_999
 _T = TypeVar("_T")
 _LEFT: ContextVar[Callable[[], float] | None] = ContextVar("turnlog_seconds_left", default=None)
 

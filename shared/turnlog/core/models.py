@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchem
 
 from turnlog.core.errors import MalformedError
 from turnlog.core.json_values import encode_ascii_json
-from turnlog.core.positions import MAX_POSITION
+from turnlog.core.limits import MAX_POSITION
 
 
 def _json_object(value: object) -> dict[str, Any]:

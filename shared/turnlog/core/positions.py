@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
-MAX_POSITION = 999_999_999_999
 MAX_HEADER_STRETCHES = 16
 """Closed stretches in a header; the event of the newest rewind has the older ones too."""
 MAX_STRETCHES = 5_000

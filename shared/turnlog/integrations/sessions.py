@@ -22,8 +22,9 @@ _REMEMBERED = 1_024
 
 def session_id_of(*parts: str) -> str:
     """Return the session id of a framework's session: its parts joined by slashes, or a digest where that is no session id."""
-    if others := [type(part).__name__ for part in parts if not isinstance(part, str)]:
-        raise InvalidInputError(f"the id of a session must be text, not {others[0]}")
+    for part in parts:
+        if not isinstance(part, str):
+            raise InvalidInputError(f"the id of a session must be text, not {type(part).__name__}")
     name = "/".join(parts)
     if all(part and "/" not in part for part in parts) and is_session_id(name) and not name.startswith(_MAPPED):
         return name

@@ -15,13 +15,6 @@ MAX_BREAKPOINTS = 4
 MAX_IMAGES, MANY_IMAGES = 100, 20
 MAX_SIDE, MAX_MANY_SIDE = 8_000, 2_000
 MAX_IMAGE_CHARS, MAX_REQUEST_CHARS = 10_000_000, 32_000_000
-SOME_REFUSE = frozenset(
-    {
-        *("first_not_user", "system_role", "ends_on_assistant", "thinking_not_first", "results_split"),
-        *("document_in_assistant", "citations_in_user", "too_many_images"),
-    }
-)
-"""Rules that only some models, API versions or hosts of this API enforce. A history that follows them works everywhere."""
 
 _REFERENCE = "https://platform.claude.com/docs/en/api/messages/create"
 _HANDLE = "https://platform.claude.com/docs/en/agents-and-tools/tool-use/handle-tool-calls"

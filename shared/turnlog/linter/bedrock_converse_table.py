@@ -19,8 +19,6 @@ MAX_CACHE_POINTS = 4
 MAX_SIDE = 8_000
 MAX_BYTES = {"image": 3_932_160, "document": 4_718_592}
 """Most bytes of an image (3.75 MB) and of a document (4.5 MB)."""
-SOME_REFUSE = frozenset({"system_role", "ends_on_assistant", "result_after_content"})
-"""Rules that only some models enforce. A history that follows them works with every model."""
 
 _API = "https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_"
 _SDK = "https://github.com/boto/botocore/blob/develop/botocore/validate.py"

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from turnlog.core.errors import CorruptError
-from turnlog.core.positions import MAX_POSITION
+from turnlog.core.limits import MAX_POSITION
 from turnlog.log.commit import VERIFIED, read_commit, stored_lines
 from turnlog.log.headers import attribute, hashed_header, item_name, log_key
 from turnlog.log.keys import FORKS_FROM, FORKS_TO, SessionKeys, commit_sort_key, position_of

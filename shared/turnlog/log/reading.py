@@ -14,9 +14,9 @@ from typing import Protocol, TypeVar
 from turnlog.core.calls import MessageOutline, outline_of
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError, Problem
 from turnlog.core.events import Event, LoggedMessage, MessageEvent
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.loops import Arrival, accept
 from turnlog.core.messages import Message
-from turnlog.core.positions import MAX_POSITION
 from turnlog.core.times import caller_time, milliseconds_of
 from turnlog.log.commit import Commit, header_in, read_commit
 from turnlog.log.commit_items import is_tombstone, shared_position

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from turnlog.core.errors import ConflictError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.positions import MAX_POSITION
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.times import DAY_MS
 from turnlog.log.headers import attribute
 from turnlog.log.keys import SessionKeys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from turnlog.core.errors import NotFoundError
-from turnlog.core.positions import MAX_POSITION
+from turnlog.core.limits import MAX_POSITION
 from turnlog.jobs.models import Job
 from turnlog.routing import HttpRequest, Query, Response, Route
 

@@ -100,7 +100,8 @@ def count_media(media: Media) -> int:
     512 px tile, after scaling the image into 2048 x 2048 and then to 768 on the shortest side. The size is read from the
     header of PNG, JPEG, GIF or WebP data; without one it is `IMAGE_UNKNOWN`.
     File: text by `TEXT_FILE_BYTES_PER_TOKEN`; others (PDF) `FILE_PAGE` for each `FILE_PAGE_BYTES` begun.
-    Audio: `AUDIO_TOKENS_PER_SECOND`, with the length estimated from the number of bytes.
+    Audio: `AUDIO_TOKENS_PER_SECOND`, with the length estimated from the number of bytes; what has an id, which may be sent in
+    place of the bytes, at least `AUDIO_UNKNOWN`.
     """
     data, media_type = _data_of(media)
     if media.kind == "image":
@@ -108,7 +109,8 @@ def count_media(media: Media) -> int:
     size_bytes = len(data) * 3 // 4 if data else 0
     if media.kind == "audio":
         rate = _PLAIN_BYTES_PER_SECOND if re.search("wav|pcm", media_type) else _BYTES_PER_SECOND
-        return math.ceil(size_bytes * AUDIO_TOKENS_PER_SECOND / rate) if size_bytes else AUDIO_UNKNOWN
+        least = 0 if size_bytes and not media.file_id else AUDIO_UNKNOWN
+        return max(least, math.ceil(size_bytes * AUDIO_TOKENS_PER_SECOND / rate))
     if size_bytes and _TEXT_TYPES.match(media_type):
         return math.ceil(size_bytes / TEXT_FILE_BYTES_PER_TOKEN)
     return FILE_PAGE * max(1, math.ceil(size_bytes / FILE_PAGE_BYTES))

@@ -21,7 +21,8 @@ from turnlog.core.calls import Pairing, Ref, pair
 from turnlog.core.errors import UnavailableError
 from turnlog.core.events import MessageEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.positions import MAX_POSITION, Stretch, subtract
+from turnlog.core.limits import MAX_POSITION
+from turnlog.core.positions import Stretch, subtract
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 from turnlog.log.commit import Commit, checked_chain, event_at, header_in
 from turnlog.log.commit_items import is_tombstone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnlog.core.positions import MAX_POSITION
+from turnlog.core.limits import MAX_POSITION
 from turnlog.routing import HttpRequest, Parameter, Query, Response, Route
 from turnlog.search.models import (
     DEFAULT_RECALL_TOKENS,

@@ -7,9 +7,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from turnlog.core.limits import MAX_WINDOW_MESSAGES
+from turnlog.core.limits import MAX_POSITION, MAX_WINDOW_MESSAGES
 from turnlog.core.models import Answer, At, Body, FormatName, GivenText, JsonObjectField, ProviderJson
-from turnlog.core.positions import MAX_POSITION
 from turnlog.core.window_parts import BreakReason, OthersCalls, RecalledMessage, WindowPart
 from turnlog.sessions.message_models import REF_PATTERN
 from turnlog.sessions.models import Model, OutputReserve, Tools

@@ -41,8 +41,8 @@ from turnlog.core.events import (
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_patch import difference
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
-from turnlog.core.limits import PAGE_BYTES
-from turnlog.core.positions import MAX_POSITION, Stretch, subtract
+from turnlog.core.limits import MAX_POSITION, PAGE_BYTES
+from turnlog.core.positions import Stretch, subtract
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
 from turnlog.log.commit import Commit, checked_chain

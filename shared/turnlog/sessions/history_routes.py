@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.models import Action, Answer, At, Body, JsonObjectField
-from turnlog.core.positions import MAX_POSITION
 from turnlog.routing import HttpRequest, Parameter, Query, Response, Route
 from turnlog.sessions.message_models import StoredMessage
 from turnlog.sessions.models import Session

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.models import TIME_CHARS, Answer, Body, FormatName, GivenText, JsonObjectField, ListAnswer, Name
-from turnlog.core.positions import MAX_POSITION
 
 MAX_MESSAGES = 25
 MAX_APPEND_BYTES = 32 * 1024 * 1024

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.models import FORMATS
-from turnlog.core.positions import MAX_POSITION
 from turnlog.routing import Parameter, Route
 from turnlog.sessions.message_models import LoopPage, MessagePage
 

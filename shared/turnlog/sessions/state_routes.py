@@ -9,8 +9,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.models import ACTION_PATTERN, Action, Answer, Body, JsonObjectField
-from turnlog.core.positions import MAX_POSITION
 from turnlog.routing import JSON_PATCH, MERGE_TYPES, Parameter, Route
 from turnlog.sessions.document_models import DocumentsAnswer, ReadDocuments, WriteDocuments, WrittenDocuments
 from turnlog.sessions.message_models import LeaseAnswer, LeaseRequest, SendToRun, SentToRun

@@ -31,7 +31,7 @@ from turnlog.core.events import (
     StateEvent,
 )
 from turnlog.core.json_values import JsonObject, JsonValue, checked_json, encode_ascii_json, encode_json
-from turnlog.core.positions import MAX_POSITION
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import DAY_MS, LAST_MS, MINUTES_A_DAY
 from turnlog.log.commit import Commit, events_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from turnlog.core.errors import SessionExistsError
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.models import Answer, Body, JsonObjectField
-from turnlog.core.positions import MAX_POSITION
 from turnlog.jobs.models import Job
 from turnlog.routing import HttpRequest, Query, Response, Route, read_body
 from turnlog.sessions.document_models import MAX_WRITTEN, Base64, Key

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.models import Answer, Body, GivenText, JsonObjectField
-from turnlog.core.positions import MAX_POSITION
 from turnlog.jobs.models import Job
 from turnlog.routing import CURSOR, HttpRequest, Parameter, Query, Response, Route
 from turnlog.sessions.message_models import StoredMessage

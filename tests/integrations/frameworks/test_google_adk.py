@@ -75,8 +75,13 @@ def test_the_newest_events_are_read_without_the_older_ones(harness: Harness, mon
         assert newest.state == {"step": 299}
         return [event.id for event in newest.events]
 
-    decoded, event = list[int](), commit._event
-    monkeypatch.setattr(commit, "_event", lambda *given: decoded.append(given[1]) or event(*given))
+    decoded, read_event = list[int](), commit.read_event
+
+    def counted(line: dict[str, Any], **place: Any) -> Any:
+        decoded.append(place["position"])
+        return read_event(line, **place)
+
+    monkeypatch.setattr(commit, "read_event", counted)
     assert asyncio.run(read()) == ["e299", "e300"]
     assert len(decoded) < 200
 

@@ -31,6 +31,7 @@ from turnlog.ports import (
     IdSource,
     ItemTable,
     MemoryEngine,
+    MemoryReader,
     SearchEngine,
     SignalName,
     Signals,
@@ -412,8 +413,8 @@ class Application:
         """Whether there is a long-term memory. Does not create it."""
         return self._memory is not None or self.settings.memory != "none"
 
-    def get_visible_memory(self) -> MemoryEngine | None:
-        """Return the memory engine for what reads: it hides users and sessions under erasure."""
+    def get_visible_memory(self) -> MemoryReader | None:
+        """Return long-term memory without what is under erasure; None without one."""
         from turnlog.memory.read import VisibleMemories
 
         return VisibleMemories(self.memory, self.items) if self.memory is not None else None

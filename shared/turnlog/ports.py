@@ -436,8 +436,8 @@ class Embedder(Protocol):
         """Return a vector for each text, all of one length. Some models embed questions differently from texts."""
 
 
-class MemoryEngine(Protocol):
-    """A store of memories of persons across sessions. Handing over the same part twice stores its memories once.
+class MemoryReader(Protocol):
+    """Reads memories of persons across sessions.
 
     Raises `UnavailableError` and `ThrottledError` (try again later), and `MemoryConfigError` (try again only after the
     settings change).
@@ -445,12 +445,6 @@ class MemoryEngine(Protocol):
 
     @property
     def name(self) -> str: ...
-
-    def remember(self, part: Offloaded) -> int:
-        """Keep memories from a part of a session. Repeating the same part has no further effect.
-
-        Return the number of memories that the part created or confirmed; 0 for an engine that creates them later.
-        """
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
         """Return the memories that matter most for a question, best first. An empty question asks in general.
@@ -460,6 +454,16 @@ class MemoryEngine(Protocol):
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
         """Return a page of all memories of a person, newest first, including replaced ones."""
+
+
+class MemoryEngine(MemoryReader, Protocol):
+    """A store of memories. Handing over the same part twice stores its memories once. Raises the errors of `MemoryReader`."""
+
+    def remember(self, part: Offloaded) -> int:
+        """Keep memories from a part of a session. Repeating the same part has no further effect.
+
+        Return the number of memories that the part created or confirmed; 0 for an engine that creates them later.
+        """
 
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
         """Delete memories for good. They are not created again from their parts. Unknown ids are no error."""

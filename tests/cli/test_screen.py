@@ -19,8 +19,8 @@ from turnlog.cli.screen import (
     one_line,
     positions_text,
     short_time,
-    window_table,
 )
+from turnlog.cli.window_tables import window_table
 from turnlog.core.window_parts import PartKind, PartLevel, WindowPart
 from turnlog.sessions.context_models import BudgetAnswer, EpochAnswer, ManifestAnswer, PrefixAnswer, WindowAnswer
 

@@ -40,6 +40,7 @@ from turnlog.core.identity import (
 from turnlog.core.limits import (
     MAX_ANSWER_BYTES,
     MAX_EVENT_BODY_BYTES,
+    MAX_POSITION,
     MAX_RESPONSE_BYTES,
     Work,
     batches,
@@ -52,7 +53,6 @@ from turnlog.core.limits import (
 from turnlog.core.messages import REDACTED, Message, Text, Thinking, ToolCall, ToolResult, neutral
 from turnlog.core.models import Answer, At, Cursors, JsonObjectField
 from turnlog.core.positions import (
-    MAX_POSITION,
     SEGMENT_POSITIONS,
     VisibleRanges,
     completes_stretch,

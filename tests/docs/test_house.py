@@ -28,7 +28,7 @@ from tools.house import (
 
 CEILINGS = {
     "files": 307,
-    "lines": 68_892,
+    "lines": 68_888,
     "resources that it makes": 167,
     "statements of its roles": 160,
     "different statements": 66,
@@ -136,7 +136,7 @@ def test_no_docstring_has_a_surrogate() -> None:
 
 ALL_RULES = "test_lint_mutants.py"
 """It tries the cases of every format's rules through the route and the command; nothing else reads another module's tests."""
-PRIVATE_REACHES = 371
+PRIVATE_REACHES = 368
 """Names with an underscore of somebody else that tests read: none may be added."""
 
 

@@ -12,7 +12,7 @@ from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.events import Event
 from turnlog.engines import sqlite_tables
-from turnlog.log import commit, headers
+from turnlog.log import commit, headers, read_lines
 from turnlog.log.commit_items import MAX_EVENTS
 from turnlog.providers import openai_chat
 from turnlog.sessions import append, messages, session_history
@@ -20,7 +20,7 @@ from turnlog.sessions import append, messages, session_history
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    with Turnlog.open("memory://") as log:
+    with Turnlog.open("memory://", worker=False) as log:  # its worker would read events, too
         yield log.sessions.create("s")
 
 
@@ -40,7 +40,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The position of each event that is decoded."""
-    positions, read_event = list[int](), commit.read_event
+    positions, read_event = list[int](), read_lines.read_event
 
     def counted(line: Mapping[str, Any], **place: Any) -> Event:
         positions.append(place["position"])

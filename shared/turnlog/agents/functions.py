@@ -154,9 +154,7 @@ class NotExecutedError(Exception):
 
 
 def bind_call(handler: Handler | None, call: RequestedCall, names: list[str]) -> Callable[[], Any]:
-    """Return the handler with the call's arguments bound. Raises `NotExecutedError` for an unknown tool or arguments that do
-    not fit.
-    """
+    """Return the handler with the call's arguments. Raises `NotExecutedError` for an unknown tool, or arguments that do not fit."""
     if handler is None:
         known = ", ".join(names) if names else "none"
         raise NotExecutedError(f"There is no tool {call.name[:64]!r}. Tools: {known}.")

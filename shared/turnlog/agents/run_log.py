@@ -38,7 +38,6 @@ from turnlog.telemetry import AGENT, CONVERSATION, MODEL, OPERATION, PROVIDER, P
 if TYPE_CHECKING:
     from turnlog.client.model import Session
 
-
 DEFAULT_MAX_ITERATIONS = 20
 PAUSES = ("pause_turn", "compaction")
 """Finish reasons with which a provider wants to be called again (https://platform.claude.com/docs/en/api/handling-stop-reasons)."""
@@ -49,9 +48,7 @@ Approval = Collection[str] | Callable[[RequestedCall], bool]
 
 @dataclass(frozen=True, slots=True)
 class LoopStep:
-    """A step to perform: a call of the session's, which may block, or with ``by_session=False`` a function of the user, sync or
-    async.
-    """
+    """A step to perform: a call of the session, which may block; with ``by_session=False`` a user's function, sync or async."""
 
     function: Callable[[], Any]
     by_session: bool = True
@@ -60,9 +57,7 @@ class LoopStep:
 
 @dataclass(frozen=True, slots=True)
 class StreamEvents:
-    """A step to perform: read the events of a stream. ``handlers`` returns the functions to call for an event; they may be
-    async.
-    """
+    """A step to perform: read the events of a stream. ``handlers`` returns the functions, sync or async, to call for an event."""
 
     events: Any
     handlers: Callable[[Any], Sequence[Callable[[], Any]]]

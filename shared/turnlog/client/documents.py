@@ -90,9 +90,7 @@ class DocumentReading:
 
 
 class Documents(DocumentReading):
-    """The documents of a session. Reads see every write that has returned. Raises `NotFoundError` when the session does not
-    exist.
-    """
+    """The documents of a session. Reads see every write that has returned, and raise `NotFoundError` without a session."""
 
     def reading(self) -> DocumentReading:
         """Return an object for several reads in a row: together they check once that the session exists."""

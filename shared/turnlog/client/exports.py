@@ -301,9 +301,7 @@ class ExportFile:
     # ------------------------------------------------------------ reading
 
     def _listed(self) -> dict[str, ZipInfo]:
-        """Return the members of the zip. Raises `InvalidInputError` for members that no export has, or that are too large
-        together.
-        """
+        """Return the members of the zip. Raises `InvalidInputError` for unknown ones, or if together they are too large."""
         members = dict[str, ZipInfo]()
         for info in self._zip.infolist():
             if info.filename in members:

@@ -400,9 +400,7 @@ def _times(source: SourceSession) -> dict[str, str]:
 
 
 def _last_sent(moment: str, places: Sequence[tuple[int, SourceMessage]]) -> int | None:
-    """Return the position of the newest message at or before a time: the model has seen it. Messages without a time are
-    skipped.
-    """
+    """Return the position of the newest message at or before a time: the model has seen it. Skips messages without a time."""
     limit = milliseconds_of(moment)
     for position, message in reversed(places):
         if message.created_at is not None and milliseconds_of(message.created_at) <= limit:

@@ -21,7 +21,7 @@ from turnlog.core.limits import seconds_left
 from turnlog.core.memory import Memory
 from turnlog.core.scripts import Script, main_script
 from turnlog.core.times import rfc3339
-from turnlog.ports import MemoryEngine, TokenCounter
+from turnlog.ports import MemoryReader, TokenCounter
 from turnlog.providers.blocks import fenced
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.incoming import Incoming, understand
@@ -81,7 +81,7 @@ class BringMemories:
 
     def __init__(
         self,
-        memory: Callable[[], MemoryEngine | None],
+        memory: Callable[[], MemoryReader | None],
         counter: TokenCounter,
         release: Callable[[], None],
         visible: Callable[[Sequence[Memory]], list[Memory]],
@@ -147,7 +147,7 @@ def _origin(memory: Memory) -> JsonObject:
 
 
 def known_in_time(
-    engine: MemoryEngine, owner: Owner, ask: Bootstrap, release: Callable[[], None]
+    engine: MemoryReader, owner: Owner, ask: Bootstrap, release: Callable[[], None]
 ) -> list[Memory] | str:
     """Return the engine's memories; or a code, of its error or for the time limit that has passed.
 

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from turnlog.core.errors import NotFoundError
 from turnlog.core.identity import Owner
-from turnlog.core.memory import Memory, MemoryPage, Offloaded
+from turnlog.core.memory import Memory, MemoryPage
 from turnlog.core.models import Cursors
 from turnlog.core.times import rfc3339
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
 from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
-from turnlog.ports import ItemTable, MemoryEngine
+from turnlog.ports import ItemTable, MemoryEngine, MemoryReader
 from turnlog.sessions.session_log import SessionLog
 
 
 class VisibleMemories:
-    """Memory engine that hides memories of users and sessions under erasure. Used by read routes."""
+    """Implements `MemoryReader`: hides memories of users and sessions under erasure."""
 
-    def __init__(self, engine: MemoryEngine, items: ItemTable) -> None:
+    def __init__(self, engine: MemoryReader, items: ItemTable) -> None:
         self._engine = engine
         self._items = items
 
     @property
     def name(self) -> str:
         return self._engine.name
-
-    def remember(self, part: Offloaded) -> int:
-        return self._engine.remember(part)
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
         memories = self._engine.known(owner, question, limit=limit, timeout_seconds=timeout_seconds)
@@ -39,12 +36,6 @@ class VisibleMemories:
         page = self._engine.page(owner, limit=limit, after=after)
         return MemoryPage(tuple(visible_memories(self._items, owner, page.memories)), page.next)
 
-    def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
-        self._engine.forget(owner, memory_ids)
-
-    def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
-        return self._engine.erase(owner, session_id, position=position)
-
 
 _MAX_QUERY_CHARS, _SEARCH_SECONDS = 1_000, 10.0
 
@@ -52,7 +43,7 @@ _MAX_QUERY_CHARS, _SEARCH_SECONDS = 1_000, 10.0
 class ListMemories:
     """Use case: list the memories of a person, newest first, a page at a time; or find those that fit words."""
 
-    def __init__(self, log: SessionLog, get_memory: Callable[[], MemoryEngine | None]) -> None:
+    def __init__(self, log: SessionLog, get_memory: Callable[[], MemoryReader | None]) -> None:
         self._log = log
         self._get_memory = get_memory
 

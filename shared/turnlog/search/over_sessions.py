@@ -30,7 +30,7 @@ from turnlog.jobs.worker import StartJobs
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import in_parallel
 from turnlog.memory.bootstrap import known_in_time, text_of
-from turnlog.ports import NEIGHBOUR_REACH, MemoryEngine, Ranking, SearchEngine, TermDocuments
+from turnlog.ports import NEIGHBOUR_REACH, MemoryReader, Ranking, SearchEngine, TermDocuments
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.search.corpus import PARALLEL, SearchedSession, SessionReader
 from turnlog.search.days import with_days
@@ -347,7 +347,7 @@ class FindElsewhere:
     """Use case: add what the user's other sessions and long-term memory have to what a window recalls of its own session."""
 
     def __init__(
-        self, sessions: SearchSessions, memory: Callable[[], MemoryEngine | None], release: Callable[[], None]
+        self, sessions: SearchSessions, memory: Callable[[], MemoryReader | None], release: Callable[[], None]
     ) -> None:
         """Set the parts. ``release`` frees what a thread holds after it has asked ``memory``."""
         self._sessions, self._memory, self._release = sessions, memory, release

@@ -33,8 +33,6 @@ from turnlog.ports import (
 _KEPT_DAYS = 8
 _MAX_TRIES = 10
 _PAUSE_SECONDS = 0.05
-
-
 _Result = TypeVar("_Result", Summarised, MadeFacts)
 
 

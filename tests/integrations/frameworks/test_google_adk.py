@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from turnlog.log import commit
+from turnlog.log import commit, read_lines
 
 adk = pytest.importorskip("google.adk.sessions", reason="has an environment of its own: make frameworks")
 APP = {"app_name": "desk", "user_id": "ada"}
@@ -75,7 +75,7 @@ def test_the_newest_events_are_read_without_the_older_ones(harness: Harness, mon
         assert newest.state == {"step": 299}
         return [event.id for event in newest.events]
 
-    decoded, read_event = list[int](), commit.read_event
+    decoded, read_event = list[int](), read_lines.read_event
 
     def counted(line: dict[str, Any], **place: Any) -> Any:
         decoded.append(place["position"])

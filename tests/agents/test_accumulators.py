@@ -346,6 +346,24 @@ CUT_OFF: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
             }
         ],
     ),
+    "bedrock_converse: what is no base64 is kept, or left out": (
+        [
+            delta(0, {"reasoningContent": {"redactedContent": "Y2Rl"}}),
+            delta(0, {"reasoningContent": {"redactedContent": "é"}}),
+            delta(1, {"reasoningContent": {"redactedContent": 7}}),
+            delta(2, {"image": {"source": {"bytes": "a"}}}),
+        ],
+        [
+            {
+                "role": "assistant",
+                "content": [
+                    {"reasoningContent": {"redactedContent": "Y2Rlé"}},
+                    {"reasoningContent": {"redactedContent": ""}},
+                    {"image": {"source": {"bytes": "a"}}},
+                ],
+            }
+        ],
+    ),
     "openai_chat: a function of the first protocol": (
         [
             {"choices": [{"delta": {"role": "assistant", "function_call": {"name": "fi", "arguments": ""}}}]},

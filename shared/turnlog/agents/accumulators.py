@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import copy
+from contextlib import suppress
 from typing import Any, cast
 
 from turnlog.agents.streams import (
@@ -206,10 +207,13 @@ class ConverseAccumulator(Accumulator):
             image["source"] = cast("JsonValue", copy.deepcopy(dict(source)))
 
 
-def _add_bytes(block: JsonObject, name: str, added: bytes | str) -> None:
-    """Add bytes to those in base64 under a name."""
-    data = added if isinstance(added, bytes) else base64.b64decode(added)
-    block[name] = base64.b64encode(base64.b64decode(text_or_empty(block.get(name))) + data).decode()
+def _add_bytes(block: JsonObject, name: str, added: object) -> None:
+    """Add bytes, or their base64, to the base64 under a name. Text that is no base64 stays as it is."""
+    piece = base64.b64encode(added).decode() if isinstance(added, bytes) else text_or_empty(added)
+    pieces = [text_or_empty(block.get(name)), piece]
+    block[name] = "".join(pieces)
+    with suppress(ValueError):
+        block[name] = base64.b64encode(b"".join(map(base64.b64decode, pieces))).decode()
 
 
 def _object(block: JsonObject, name: str) -> JsonObject:

@@ -91,9 +91,7 @@ class CallThreads:
         return await asyncio.wrap_future(self._running().submit(contextvars.copy_context().run, call))
 
     async def finish(self, call: Callable[[], T]) -> T:
-        """Run a writing call to its end. When the caller is cancelled, a call that has not started is dropped, else its end is
-        awaited.
-        """
+        """Run a writing call to its end. If the caller is cancelled, a call that has not started is dropped; others are awaited."""
         return await run_to_end(call, self._running())
 
     async def close(self) -> None:

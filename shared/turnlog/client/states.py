@@ -162,9 +162,7 @@ class MemoryCalls(OwnerResource):
         return Paged(fetch)
 
     def memory_page(self, *, limit: int = 20, cursor: str | None = None, q: str | None = None) -> MemoryList:
-        """Return one page of memories, and the name of the engine that keeps them; with ``q`` those that fit its words, best
-        first.
-        """
+        """Return one page of memories, and the name of their engine; with ``q`` those that fit its words, best first."""
         query = {"limit": limit, "cursor": cursor, "q": q}
         return self._call(MemoryList, "list_memories", query=query)
 

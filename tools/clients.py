@@ -60,6 +60,7 @@ def served(folder: str) -> Iterator[str]:
             yield address.rstrip(".,")
         finally:
             server.terminate()
+            server.communicate()  # its last line, which it could not write to a closed pipe
 
 
 if __name__ == "__main__":

@@ -313,21 +313,25 @@ class AgentLoop:
             )
             text, is_error, meta, media = answer.text, answer.is_error, answer.meta, answer.media
         elif text is None:
-            try:
-                tool = plan.tools.get(call.name)
-                handler = bind_call(tool.function if tool is not None else None, call, sorted(plan.tools))
-                text = text_of((yield LoopStep(handler, by_session=False, call=executing)))
-            except NotExecutedError as error:
-                text, is_error = str(error), True
-            except Exception as error:
-                if isinstance(error, InvalidInputError) and error.error_code == NEEDS_ASYNC:
-                    raise
-                text, is_error = error_text(error), True
+            text, is_error = yield from self._call_handler(call, executing)
         yield from self.run.add_children(executing)
         for hook in plan.hooks:
             replacement = yield _user_call(hook.after_tool, call, text, is_error)
             text = text_of(replacement) if replacement is not None else text
         return ExecutedCall(call, text, is_error, meta, media)
+
+    def _call_handler(self, call: RequestedCall, executing: ExecutingCall) -> Step:
+        """Call a tool's handler; return its text, or that of its error, and whether it is an error."""
+        tools = self.plan.tools
+        try:
+            handler = bind_call(tools[call.name].function if call.name in tools else None, call, sorted(tools))
+            return text_of((yield LoopStep(handler, by_session=False, call=executing))), False
+        except NotExecutedError as error:
+            return str(error), True
+        except Exception as error:
+            if isinstance(error, InvalidInputError) and error.error_code == NEEDS_ASYNC:
+                raise
+            return error_text(error), True
 
     def _executing(self, call: RequestedCall) -> ExecutingCall:
         return ExecutingCall(call, self.plan.session.id, self.plan.agent_id, self.run, {}, set())

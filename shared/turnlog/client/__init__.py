@@ -115,9 +115,7 @@ class Paged(Iterator[T], Generic[T]):
     """
 
     def __init__(self, fetch: Callable[[Any], tuple[Sequence[T], Any]]) -> None:
-        """Set ``fetch``: it takes a page's place (None: the first page), and returns the items and the next place (None: no
-        more).
-        """
+        """Set ``fetch``: it takes a page's place (first: None), and returns the items and the next place (None: no more)."""
         self._fetch = fetch
         self._place: Any = None
         self._is_over = False

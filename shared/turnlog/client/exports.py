@@ -6,7 +6,7 @@ import json
 import re
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
@@ -326,12 +326,7 @@ class ExportFile:
             raise InvalidInputError(f"the manifest has more than {MAX_MANIFEST_BYTES} bytes", code="too_large")
         try:
             manifest = json.loads(b"".join(self._chunks(MANIFEST)))
-            if manifest["format"] != FORMAT:
-                raise _bad(f"it is {str(manifest['format'])[:80]!r}, not {FORMAT!r}")
-            if manifest["version"] not in READ_VERSIONS:
-                by = str(manifest.get("made_by"))[:80]
-                message = f"the export is version {manifest['version']!r} (made by {by}); this is {READ_VERSIONS[-1]}"
-                raise InvalidInputError(message, code="newer_export")
+            _check_format(manifest)
             sessions = {session["session_id"]: _exported(session) for session in manifest["sessions"]}
             entries = {
                 _folder(session["session_id"]) + name: entry
@@ -398,6 +393,15 @@ def _object(line: bytes) -> dict[str, Any]:
     if not isinstance(commit, dict):
         raise _bad("a line is not a commit")
     return commit
+
+
+def _check_format(manifest: Mapping[str, Any]) -> None:
+    if manifest["format"] != FORMAT:
+        raise _bad(f"it is {str(manifest['format'])[:80]!r}, not {FORMAT!r}")
+    if manifest["version"] not in READ_VERSIONS:
+        by = str(manifest.get("made_by"))[:80]
+        message = f"the export is version {manifest['version']!r} (made by {by}); this is {READ_VERSIONS[-1]}"
+        raise InvalidInputError(message, code="newer_export")
 
 
 def _bad(detail: str) -> InvalidInputError:

@@ -89,9 +89,7 @@ class FindingCalls(SessionResource):
 
     @staticmethod
     def handles(name: str) -> bool:
-        """Return whether `execute_tool` executes the tool: `recall_tool_call` and `search_history`, which windows offer to the
-        model.
-        """
+        """Return whether `execute_tool` executes the tool: `recall_tool_call` or `search_history`, which windows offer."""
         return tool_of(name) is not None
 
     def execute_tool(

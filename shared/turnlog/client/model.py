@@ -107,9 +107,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         return cls(open_backend(url, tenant=tenant, user=user, worker=worker, summariser=summariser))
 
     def build_window(self, /, messages: Sequence[GivenMessage], **options: Any) -> WindowAnswer:
-        """Build a window over messages, as `Session.append` takes them; store nothing. The options are those of
-        `turnlog.build_window`.
-        """
+        """Build a window over messages as `Session.append` takes them; store nothing. Options: those of `turnlog.build_window`."""
         messages, input_format = plain_messages(messages, options.get("input_format"))
         body = {**sent_settings(options), "messages": messages, "input_format": input_format}
         return self._call(WindowAnswer, "build_window", body=body)

@@ -63,9 +63,7 @@ def _exchanged(
 
 
 def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:
-    """Write the bytes behind a URL to ``into``, in pieces. Raises `NotFoundError` when they do not exist or the link has
-    expired.
-    """
+    """Write the bytes behind a URL to ``into``, in pieces. Raises `NotFoundError` if there are none or the link has expired."""
     with _exchanged("GET", url, None, timeout_seconds, "download") as answer:
         if answer.status in (403, 404, 410):
             raise NotFoundError("the download link has expired: request a new one", code="link_expired")

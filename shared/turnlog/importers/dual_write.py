@@ -101,9 +101,7 @@ class DualWrite:
         return [message for message in self.session.messages() if message.origin is None]
 
     def _catch_up(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Append what the old store has beyond the log. When they differ, append only the new messages; the next read reports
-        it.
-        """
+        """Append what the old store has beyond the log. When they differ, append new messages only; the next read reports it."""
         head = self.session.info().head
         old, stored = [dict(message) for message in self.old.messages()], self._stored_messages()
         if any(difference.kind != "missing" for difference in _differences(old, stored)):

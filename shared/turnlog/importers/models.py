@@ -309,9 +309,7 @@ class SessionReport:
 
 @dataclass(slots=True)
 class Report:
-    """The report of an import: one row for each session, in the order of the sources. A dry run differs in ``seconds`` and
-    ``dry_run`` only.
-    """
+    """The report of an import: a row for each session, in the sources' order. A dry run has other ``seconds`` and ``dry_run``."""
 
     sessions: list[SessionReport]
     dry_run: bool

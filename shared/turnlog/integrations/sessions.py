@@ -55,9 +55,7 @@ def stored_ids(log: Turnlog, earlier: Callable[[str], str] = str) -> Callable[[s
 
 
 class KeptDocuments:
-    """Documents that an adapter keeps in a session. The first write creates it, with ``settings`` of `Sessions.create`; until
-    then there are none.
-    """
+    """Documents that an adapter keeps in a session. The first write creates it, with ``settings`` as of `Sessions.create`."""
 
     def __init__(self, log: Turnlog, session_id: str, **settings: Any) -> None:
         self._log, self._session_id, self._settings = log, session_id, settings

@@ -158,6 +158,18 @@ def read_segment(data: bytes, *, name: str) -> Iterator[SealedCommit]:
         raise CorruptError(f"a segment is damaged: {type(error).__name__}", item=name) from error
 
 
+def _next_event(lines: Iterator[bytes], contents: dict[str, bytes], name: str) -> tuple[bytes, dict[str, Any]]:
+    """Return the next event as its line and parsed; add the payload behind it, if it has one, to ``contents``."""
+    line = _next(lines)
+    event: dict[str, Any] = json.loads(line)
+    payload = payload_of(event)
+    if payload is not None and not is_blob(payload):
+        content = contents[payload.place] = _next(lines)
+        if digest_of(content) != payload.digest:
+            raise CorruptError("a payload in a segment is not the one its commit names", item=name)
+    return line, event
+
+
 def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -> Iterator[SealedCommit]:
     lines = _lines(body)
     chained, first = bytes.fromhex(head["q"]), int(head["f"])
@@ -172,16 +184,9 @@ def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -
                 raise EOFError
             hashed[attribute] = hashes[offset : offset + size]
             offset += size
-        stored, contents, parsed = list[bytes](), dict[str, bytes](), list[dict[str, Any]]()
-        for _ in range(entry.get("n", 1)):
-            line = _next(lines)
-            stored.append(line)
-            parsed.append(json.loads(line))
-            payload = payload_of(parsed[-1])
-            if payload is not None and not is_blob(payload):
-                content = contents[payload.place] = _next(lines)
-                if digest_of(content) != payload.digest:
-                    raise CorruptError("a payload in a segment is not the one its commit names", item=name)
+        contents = dict[str, bytes]()
+        events = [_next_event(lines, contents, name) for _ in range(entry.get("n", 1))]
+        stored, parsed = [line for line, _ in events], [event for _, event in events]
         before = _attributes(entry, hashed, before, first, parsed)
         item = _item(before, first)
         covered = hashed_header(str(item["sk"]), item)

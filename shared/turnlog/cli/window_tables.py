@@ -37,7 +37,7 @@ class _Row:
 
 
 def _border(parts: Sequence[WindowPart]) -> int | None:
-    """Return the position behind the newest part that is told in short; None when nothing is."""
+    """Return the first position behind the newest part that is summarised, cut or left out; None when every part is whole."""
     following = None
     for part in reversed(
         [part for part in parts if part.kind in ("summary", "older", "loop", "message") and part.first]

@@ -95,7 +95,7 @@ def located(log: CommitLog, keys: SessionKeys, commits: Sequence[Commit], *, fet
 def with_bodies(
     log: CommitLog, keys: SessionKeys, messages: list[Located], is_wanted: Callable[[Located], bool]
 ) -> list[Located]:
-    """Return the messages. Of those that are wanted and have no body, it is fetched, all in one request."""
+    """Return the messages. Missing bodies of messages that ``is_wanted`` accepts are fetched, in one request."""
     bodies = log.fetch(
         keys, [message.event for message in messages if message.event.body is None and is_wanted(message)]
     )

@@ -133,7 +133,7 @@ _NO_ARGUMENTS = frozenset({"type", "id", "call_id", "status", "caller", "name", 
 
 
 def shape_of_call(item: JsonObject) -> CallShape | None:
-    """Return the shape of an item that is a call, None for other items. Unknown ones without ``call_id`` have their result."""
+    """Return the shape of a call, None for other items. A call of an unknown type without ``call_id`` is read with its result."""
     kind = item.get("type")
     if not isinstance(kind, str):
         return None
@@ -294,7 +294,7 @@ def _with_block_texts(body: JsonObject, content: list[JsonValue], texts: dict[in
 
 
 def _inner_with_text(block: JsonObject, text: str) -> JsonValue:
-    """Return the content of a result of Anthropic's with a text in its place; None when its type can't hold a text."""
+    """Return the content of an Anthropic result with ``text`` as all that it says; None when a result of its type holds no text."""
     inner = block.get("content")
     if block["type"] == "mcp_tool_result":
         return [{"type": "text", "text": text}]

@@ -83,7 +83,7 @@ def _volatile(window: RenderedWindow) -> int:
 
 
 def _border_of(view: WindowDraft) -> int | None:
-    """Return the position behind the newest part that is told in short; None when everything is whole."""
+    """Return the position behind the newest part that is summarised, cut or left out; None when every part is whole."""
     following = None
     for loop in reversed(view.loops):
         if loop.level != "whole":

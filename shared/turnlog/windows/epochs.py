@@ -1,8 +1,8 @@
 """Epochs: how a view that is larger than the budget becomes a window, and since when windows have begun in the same way.
 
-A border divides the view. What lies before it is told in short (the base, `turnlog.windows.base`), what lies behind it is sent
-whole (the tail). Borders stand only at certain places of the log, far apart, so the windows of many calls share frame, base and
-border: an epoch. Within an epoch a window begins with the whole window of the call before and only appends.
+A border divides the view. What lies before it is shortened or left out (the base, `turnlog.windows.base`), what lies behind it is
+sent whole (the tail). Borders stand only at certain places of the log, far apart, so the windows of many calls share frame, base
+and border: an epoch. Within an epoch a window begins with the whole window of the call before and only appends.
 
 Which epoch a window belongs to follows from the log and the request alone. Nothing is stored, and two builders agree.
 """

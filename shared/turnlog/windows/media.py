@@ -81,7 +81,7 @@ class _SentMedia:
         self._images = self._chars = self._wide = self._turn_images = self._turn_files = 0
 
     def add(self, items: Sequence[_Item]) -> list[_Item]:
-        """Add a turn's media. Return those that leave so that the others fit with room for more: the oldest, its own last."""
+        """Add a turn's media. Return the oldest that must go so that the rest fits, with some room; the turn's own go last."""
         for item in items:
             if self._items and self._items[-1].answers_before != item.answers_before:
                 self._turn_images = self._turn_files = 0

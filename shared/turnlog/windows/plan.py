@@ -433,7 +433,7 @@ def _outgrown(history: History, request: WindowRequest) -> int | None:
 
 @lazy_dataclass(frozen=True, slots=True)
 class _EntryReader:
-    """Reads messages of a log, and makes the entry of each once."""
+    """Reads the messages of a log and makes an entry of each; an entry that was made is kept."""
 
     history: History
     entries: dict[int, Entry]

@@ -114,7 +114,7 @@ class RecallMessages(Step):
 
 
 RecallFor: TypeAlias = Literal["all", "only_asking", "in_passing"]
-"""The user's messages for which something is recalled: all, from the first that only asks on, or those that do more."""
+"""The user's messages that recall something: all; those from the first one that only asks; or those that do more than ask."""
 
 
 class RecallWay(NamedTuple):

@@ -147,7 +147,7 @@ def test_items_expire_and_are_swept(harness: Harness) -> None:
 
 def test_a_value_that_is_no_json_is_refused_by_name(harness: Harness) -> None:
     store = TurnlogStore(harness.log())
-    with pytest.raises(InvalidInputError, match="'lgs/a//k' is not JSON"):
+    with pytest.raises(InvalidInputError, match="'k' in 'a' is not JSON"):
         store.put(("a",), "k", {"n": object()})
     with pytest.raises(ValueError, match=r"\$near"):
         store.put(("a",), "k", {"n": 1})
@@ -158,7 +158,7 @@ def test_a_value_that_is_no_json_is_refused_by_name(harness: Harness) -> None:
 def test_a_value_that_is_no_object_is_refused_and_the_batch_with_it(harness: Harness, value: Any) -> None:
     """In a store that has one, LangGraph's filters and lists of namespaces would fail."""
     store = TurnlogStore(harness.log())
-    with pytest.raises(InvalidInputError, match=f"'lgs/a//k' must be an object, not {type(value).__name__}"):
+    with pytest.raises(InvalidInputError, match=f"'k' in 'a' must be an object, not {type(value).__name__}"):
         store.batch([PutOp(("a",), "other", {"n": 1}), PutOp(("a",), "k", value)])
     assert store.list_namespaces() == [] and store.search((), filter={"n": 1}) == []
 

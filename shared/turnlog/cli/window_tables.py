@@ -38,10 +38,8 @@ class _Row:
 
 def _border(parts: Sequence[WindowPart]) -> int | None:
     """Return the first position behind the newest part that is summarised, cut or left out; None when every part is whole."""
-    following = None
-    for part in reversed(
-        [part for part in parts if part.kind in ("summary", "older", "loop", "message") and part.first]
-    ):
+    following, kinds = None, ("summary", "older", "loop", "message")
+    for part in reversed([part for part in parts if part.kind in kinds and part.first]):
         is_late = part.kind == "message" and part.loop is None
         if part.level != "whole" or part.kind == "summary":
             if part.reason in _NEVER_SENT or is_late:

@@ -158,7 +158,7 @@ class TurnlogStore(BaseStore):
             self._documents.delete(gone)
 
     def _write(self, items: Mapping[str, Stored]) -> None:
-        self._documents.put_many({key: _dumped(key, stored) for key, stored in items.items()})
+        self._documents.put_many({key: _dumped(stored) for key, stored in items.items()})
 
     def _stored(self, op: PutOp, before: Stored | None, now: int) -> Stored:
         stored: Stored = {"namespace": op.namespace, "key": op.key, "value": op.value, "updated": now, "read": now}
@@ -190,13 +190,14 @@ def _key(namespace: Sequence[str], key: str) -> str:
     return f"{_folder(namespace)}/{short(key, _MAX_KEY)}"
 
 
-def _dumped(key: str, stored: Stored) -> bytes:
-    if not isinstance(stored["value"], dict):
-        raise InvalidInputError(f"the value of {key[:80]!r} must be an object, not {type(stored['value']).__name__}")
+def _dumped(stored: Stored) -> bytes:
+    value, name = stored["value"], f"{stored['key'][:80]!r} in {'/'.join(stored['namespace'])[:80]!r}"
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"the value of {name} must be an object, not {type(value).__name__}")
     try:
         return json.dumps(stored, ensure_ascii=False).encode("utf-8", "surrogatepass")
     except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"the value of {key[:80]!r} is not JSON: {error}") from error
+        raise InvalidInputError(f"the value of {name} is not JSON: {error}") from error
 
 
 def _expires(stored: Stored) -> float:

@@ -701,7 +701,7 @@ def _(log: Turnlog) -> Sent:
 def _(log: Turnlog) -> Sent:
     session = log.sessions.create("s")
     for start in range(0, 3_000, 25):
-        session._backend.call(
+        session.backend.call(
             "put_documents",
             path=HERE,
             body={"put": [{"key": f"k{n}", "data": "QUJD"} for n in range(start, start + 25)]},
@@ -821,7 +821,7 @@ def _(log: Turnlog) -> Sent:
 @case("download", "an export of 4 MB")
 def _(log: Turnlog) -> Sent:
     log.sessions.create("s").append(*({"role": "user", "content": text("words")} for _ in range(4)))
-    url = log.sessions.of("s")._backend.call("export_session", path=HERE, body={}).url
+    url = log.sessions.of("s").backend.call("export_session", path=HERE, body={}).url
     return Sent({"token": url.rpartition("/")[2].partition("?")[0]})
 
 
@@ -945,7 +945,7 @@ def _once(route: str, words: str, make: Make) -> Row:
         event["headers"]["content-type"] = sent.media_type
         if sent.body is not None:
             event["body"] = json.dumps(sent.body, separators=(",", ":"), ensure_ascii=False)
-        handler = make_handler(ROUTES, backend._app)
+        handler = make_handler(ROUTES, backend.app)
         handler(event_of(_WARM), None)
         start = time.process_time()
         answer = handler(event, None)

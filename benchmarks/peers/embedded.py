@@ -133,7 +133,7 @@ def order_message(number: int) -> dict[str, Any]:
 
 def _of_turnlog(folder: Path, size: int) -> Iterator[tuple[str, str, str, float, str]]:
     with Turnlog.open(f"sqlite:///{folder}/turnlog.db", worker=False) as log:
-        app = log._backend._app  # type: ignore[attr-defined]
+        app = log.backend.app  # type: ignore[attr-defined]
         session = log.sessions.create("s")
         for start in range(0, size, _BATCH):
             session.append(*map(order_message, range(start, min(size, start + _BATCH))))

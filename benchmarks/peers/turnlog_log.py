@@ -49,7 +49,7 @@ class TurnlogWriter(Writer):
     def __init__(self) -> None:
         self._clock = FixedClock()
         self._log = open_log(self._clock)
-        self._session = Session(self._log._backend, SESSION)  # by its id, without a request
+        self._session = Session(self._log.backend, SESSION)  # by its id, without a request
 
     def create(self) -> None:
         self._log.sessions.create(SESSION)

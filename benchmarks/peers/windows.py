@@ -64,7 +64,7 @@ def tables(sizes: Sequence[int] = SIZES, on_dynamodb: Sequence[int] = ON_DYNAMOD
 def _of_size(size: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, Turnlog.open(f"sqlite:///{folder}/turnlog.db", worker=False) as log:
         session = _filled(log, size)
-        use_case = log._backend._app.build_context  # type: ignore[attr-defined]
+        use_case = log.backend.app.build_context  # type: ignore[attr-defined]
 
         def cold(**options: Any) -> None:
             use_case._warm = WarmSessions()

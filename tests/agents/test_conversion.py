@@ -216,7 +216,7 @@ def test_the_same_words_said_twice_are_two_messages(log: Turnlog) -> None:
 
 def watch(session: Session, before: Callable[[str], object]) -> None:
     """Call ``before`` with the name of each operation of the session's."""
-    backend = session._backend
+    backend = session.backend
     call = backend.call
     backend.call = lambda operation, **more: (before(operation), call(operation, **more))[1]  # type: ignore[assignment, func-returns-value]
 

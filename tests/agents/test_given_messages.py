@@ -74,8 +74,8 @@ def test_a_window_and_a_count_take_what_an_append_takes(harness: Harness, object
 def test_an_answer_brings_its_token_counts_and_a_caller_s_win(harness: Harness, objects: Any) -> None:
     sent = list[Any]()
     log = harness.log()
-    call = log._backend.call
-    log._backend.call = lambda operation, **options: (sent.append(options["body"]), call(operation, **options))[1]  # type: ignore[method-assign, func-returns-value]
+    call = log.backend.call
+    log.backend.call = lambda operation, **options: (sent.append(options["body"]), call(operation, **options))[1]  # type: ignore[method-assign, func-returns-value]
     session = log.sessions.create("s")
     for answer in (objects.COMPLETION, objects.ANTHROPIC, objects.ANSWER, objects.CONVERSE):
         session.append(answer)
@@ -107,7 +107,7 @@ def test_what_is_no_message_is_refused_in_a_plain_sentence(harness: Harness, giv
     assert caught.value.error_code == "not_a_message"
     assert session.info().messages == 0
     with pytest.raises(InvalidInputError) as caught:
-        session._backend.call("append_messages", path={"session_id": "s"}, body={"messages": given})
+        session.backend.call("append_messages", path={"session_id": "s"}, body={"messages": given})
     assert caught.value.detail.endswith(": not an object")
 
 

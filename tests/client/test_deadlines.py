@@ -40,7 +40,7 @@ def test_a_service_that_never_ends_its_answer_is_left_at_the_deadline(gate: Gate
         with pytest.raises(UnavailableError, match="time is up") as caught:
             log.health()
         assert caught.value.error_code == "deadline_exceeded" and isinstance(caught.value.__cause__, TimeoutError)
-        gate.plan, log._backend._deadline_seconds = [], None  # type: ignore[attr-defined]
+        gate.plan, log.backend._deadline_seconds = [], None  # type: ignore[attr-defined]
         assert log.health().status == "ok", "the next call has a connection of its own"
 
 
@@ -110,7 +110,7 @@ def test_a_wait_is_no_longer_than_what_is_left(gate: Gate) -> None:
     gate.plan = [slowly]
     with opened(gate, clock, deadline_seconds=10) as log:
         log.health()
-        (connection,) = log._backend._connections._idle  # type: ignore[attr-defined]
+        (connection,) = log.backend._connections._idle  # type: ignore[attr-defined]
         assert gate.connections == 1 and 3 < connection.sock.gettimeout() < 4
 
 

@@ -188,7 +188,7 @@ asyncio.run(twin.sessions.of("a").info())      # its threads are the parent's
 held, go = threading.Event(), threading.Event()
 
 def hold():
-    connections = getattr(log._backend, "_connections", None)
+    connections = getattr(log.backend, "_connections", None)
     if connections is None:
         return held.set()
     with connections._lock:                    # at the very moment of the fork

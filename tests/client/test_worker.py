@@ -204,12 +204,12 @@ os.register_at_fork(before=lambda: print(alive(), flush=True))  # the first that
 from turnlog import Turnlog
 log = Turnlog.open(sys.argv[1])
 os.register_at_fork(before=forking.set)
-run_job, begun = log._backend._app.run_job, threading.Event()
+run_job, begun = log.backend.app.run_job, threading.Event()
 def slowly(body, **options):
     begun.set()
     forking.wait(60)
     return run_job(body, **options)
-log._backend._app.run_job = slowly
+log.backend.app.run_job = slowly
 log.sessions.create("erased").append({"role": "user", "content": "hi"})
 log.sessions.of("erased").erase()
 begun.wait(60)
@@ -229,14 +229,14 @@ def test_a_fork_lets_the_job_under_way_end_before_the_database_pauses(tmp_path: 
 def test_run_jobs_waits_for_the_job_that_the_worker_runs(tmp_path: Path) -> None:
     begun, may_end = threading.Event(), threading.Event()
     backend = open_backend(f"sqlite:///{tmp_path}/agent.db", tenant="acme", user="ada")
-    real = backend._app.run_job
+    real = backend.app.run_job
 
     def slowly(body: str, *, kinds: Any) -> Any:
         begun.set()
         may_end.wait(60)
         return real(body, kinds=kinds)
 
-    backend._app.run_job = slowly  # type: ignore[assignment]
+    backend.app.run_job = slowly  # type: ignore[assignment]
     log = Turnlog(backend)
     session = log.sessions.create("s", policy="classic")
     talk(session, 3)
@@ -250,7 +250,7 @@ def test_run_jobs_waits_for_the_job_that_the_worker_runs(tmp_path: Path) -> None
 
 def test_a_job_that_breaks_the_worker_is_tried_again_and_the_thread_goes_on(tmp_path: Path) -> None:
     backend = open_backend(f"sqlite:///{tmp_path}/agent.db", tenant="acme", user="ada")
-    real, calls = backend._app.run_job, list[str]()
+    real, calls = backend.app.run_job, list[str]()
 
     def at_first_broken(body: str, *, kinds: Any) -> Any:
         calls.append(body)
@@ -258,7 +258,7 @@ def test_a_job_that_breaks_the_worker_is_tried_again_and_the_thread_goes_on(tmp_
             raise ZeroDivisionError
         return real(body, kinds=kinds)
 
-    backend._app.run_job = at_first_broken  # type: ignore[assignment]
+    backend.app.run_job = at_first_broken  # type: ignore[assignment]
     log = Turnlog(backend)
     session = log.sessions.create("s")
     talk(session, 3)
@@ -271,7 +271,7 @@ def test_a_job_that_breaks_the_worker_is_tried_again_and_the_thread_goes_on(tmp_
 
 def test_an_unused_client_does_not_keep_its_thread() -> None:
     log = Turnlog.open("memory://")
-    worker: JobWorker = log._backend._worker  # type: ignore[attr-defined]
+    worker: JobWorker = log.backend._worker  # type: ignore[attr-defined]
     session = log.sessions.create("s")
     session.append({"role": "user", "content": "hi"})
     session.erase()  # its second pass is due in 15 minutes
@@ -306,7 +306,7 @@ def test_a_worker_whose_next_job_is_due_later_sleeps_until_then_or_until_a_call_
 def test_an_engine_without_a_queue_says_that_there_is_no_worker(harness: Harness) -> None:
     engine = replace(harness.app.engine, queue=None, queues={})
     app = Application(engine, Settings(), clock=harness.clock, ids=harness.app.ids)
-    log = Turnlog(InProcessBackend(app, harness.log()._backend._owner))  # type: ignore[attr-defined]
+    log = Turnlog(InProcessBackend(app, harness.log().backend.owner))  # type: ignore[attr-defined]
     answers = talk(log.sessions.create("s", policy="classic"))
     assert "no_worker" in answers and "queued" not in answers
     assert log.run_jobs() == 0

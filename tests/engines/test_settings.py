@@ -33,7 +33,7 @@ def test_a_build_keeps_its_budget_when_the_table_changes(monkeypatch: pytest.Mon
     with Turnlog.open("memory://") as log:
         session = log.sessions.create("s", model="gpt-4o")
         window = session.context()
-        log._backend._app.build_context._models = {"gpt-4o": 5_000}  # type: ignore[attr-defined]
+        log.backend.app.build_context._models = {"gpt-4o": 5_000}  # type: ignore[attr-defined]
         assert session.context().manifest.budget.tokens == 904
         assert session.context(build=window.manifest.build) == window
 

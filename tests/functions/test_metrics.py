@@ -122,7 +122,7 @@ def test_the_worker_emits_it_in_lambda_and_a_local_service_prints_nothing(
                 session.append(*turn(number))
             for _ in range(MAX_FAILURES):
                 session.compress(mode="async", keep_loops=1)
-            engine = log._backend._app.engine  # type: ignore[attr-defined]
+            engine = log.backend.app.engine  # type: ignore[attr-defined]
             key = SessionKeys(Owner.of("acme", "ada"), session.id).commit(6)
             commit = engine.items.get_many([key])[key]
             engine.items.put({**commit, "b": commit["b"][:-3]})
@@ -157,7 +157,7 @@ def test_the_api_counts_what_an_operator_is_to_know_of(
         read = load("api.messages.handler")
         assert read(read_event("read_messages"), Context())["statusCode"] == 200
         assert emitted(capsys.readouterr().out) == [], "all is well"
-        engine = log._backend._app.engine  # type: ignore[attr-defined]
+        engine = log.backend.app.engine  # type: ignore[attr-defined]
         key = SessionKeys(Owner.of("111122223333", "agent-backend"), "support-42").commit(2)
         commit = engine.items.get_many([key])[key]
         engine.items.put({**commit, "b": commit["b"][:-3]})

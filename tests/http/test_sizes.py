@@ -377,7 +377,7 @@ def test_an_upload_that_fails_appends_nothing_and_may_be_repeated(large: Turnlog
 @pytest.mark.network
 def test_a_service_without_addresses_takes_large_appends_as_they_are(tmp_path: Any) -> None:
     with Turnlog.open(f"sqlite:///{tmp_path}/agent.db") as log:
-        app = log._backend._app  # type: ignore[attr-defined]
+        app = log.backend.app  # type: ignore[attr-defined]
         server = LocalServer(app, SystemClock(), port=0).start()
         with Turnlog.open(server.url) as client:
             session = client.sessions.create("shots")

@@ -96,7 +96,7 @@ def test_a_second_import_sends_no_write(harness: Any, tmp_path: Path) -> None:
     log = harness.log()
     import_files(log, [path]).check()
     sent = list[str]()
-    backend = log._backend
+    backend = log.backend
     call = backend.call
     backend.call = lambda operation, **given: (sent.append(operation), call(operation, **given))[1]  # type: ignore[assignment, func-returns-value]
     assert statuses(import_files(log, [path])) == ["same"]

@@ -98,7 +98,7 @@ def test_a_window_is_within_its_budget_and_valid(log: Turnlog, agents: Any) -> N
 def test_a_reply_is_kept_with_its_window_and_what_the_provider_counted(log: Turnlog, agents: Any) -> None:
     middleware = agents.TurnlogMiddleware(log)
     calls = list[dict[str, Any]]()
-    backend = log._backend
+    backend = log.backend
     call = backend.call
 
     def watched(operation: str, **given: Any) -> Any:

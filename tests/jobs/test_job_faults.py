@@ -186,7 +186,7 @@ def test_a_summary_that_was_made_in_between_is_continued(harness: Any) -> None:
     session = filled(log, 8)
     job = session.compress(mode="async", keep_loops=1)
     (body,) = waiting(harness)
-    other = Turnlog(log._backend)
+    other = Turnlog(log.backend)
 
     def overtaken(_request: SummaryRequest) -> str:
         summariser._outcomes.insert(0, "The first four.")

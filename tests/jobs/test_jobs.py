@@ -212,7 +212,7 @@ def test_what_can_never_work_is_settled_in_the_record(harness: Any) -> None:
     items = harness.app.engine.items
     from turnlog.log.keys import SessionKeys
 
-    keys = SessionKeys(log._backend._owner, "s")
+    keys = SessionKeys(log.backend.owner, "s")
     commit = dict(items.get_many([keys.commit(6)])[keys.commit(6)])
     items.put(commit | {"b": commit["b"][:-3]})
     assert deliver(harness, body) == set()
@@ -269,8 +269,8 @@ def test_jobs_are_listed_newest_first_with_a_filter(harness: Any) -> None:
         made.append(session.create_snapshot(f"n{at}", mode="async").job_id)
         harness.clock.advance(1)
     assert [job.job_id for job in log.jobs()] == made[::-1]
-    first = log._backend.call("list_jobs", query={"limit": 3})
-    rest = log._backend.call("list_jobs", query={"cursor": first.next_cursor})
+    first = log.backend.call("list_jobs", query={"limit": 3})
+    rest = log.backend.call("list_jobs", query={"cursor": first.next_cursor})
     assert [job.job_id for job in [*first.jobs, *rest.jobs]] == made[::-1]
     poller(harness).run_once()
     assert {job.status for job in log.jobs(status="done")} == {"done"}
@@ -285,15 +285,15 @@ def test_t1_t2_another_owner_sees_no_job(harness: Any) -> None:
     with pytest.raises(NotFoundError):
         other.job(job.job_id)
     assert list(other.jobs()) == []
-    cursor = log._backend.call("list_jobs", query={"limit": 1}).next_cursor
+    cursor = log.backend.call("list_jobs", query={"limit": 1}).next_cursor
     with pytest.raises(MalformedError):
-        other._backend.call("list_jobs", query={"cursor": cursor})
+        other.backend.call("list_jobs", query={"cursor": cursor})
 
 
 @pytest.mark.parametrize("job_id", ["", "x", "1", "../S#s", "1700000000000-", "1700000000000-a#b", "9" * 200])
 def test_an_id_that_is_none(log: Any, job_id: str) -> None:
     with pytest.raises(NotFoundError):
-        log._backend.call("get_job", path={"job_id": job_id})
+        log.backend.call("get_job", path={"job_id": job_id})
 
 
 def test_a_job_for_no_session_is_refused_before_it_is_one(log: Any) -> None:

@@ -38,7 +38,7 @@ class Room:
 
     def __init__(self) -> None:
         log, self.items, blobs = memory()
-        self.clock: FixedClock = log._backend._app.clock  # type: ignore[attr-defined]
+        self.clock: FixedClock = log.backend.app.clock  # type: ignore[attr-defined]
         self.session = log.sessions.create("s", recall="never")
         self.log = CommitLog(self.items, Payloads(self.items, blobs), self.clock, SequentialIds(500))
         self.rewinds = dict[int, int]()

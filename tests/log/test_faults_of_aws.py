@@ -97,9 +97,9 @@ def test_a_session_is_read_and_erased_with_keys_left_unprocessed(moto: Harness, 
     assert len(held) >= 3
     held.clear()
     session.erase()
-    session._backend.run_jobs()
+    session.backend.run_jobs()
     moto.clock.advance(SECOND_PASS_SECONDS + 1)
-    session._backend.run_jobs()
+    session.backend.run_jobs()
     assert "something" not in str(items_of(moto)) and blobs_of(moto) == {}
     assert not any("b" in item for item in items_of(moto) if "#S#s" in item["pk"])
     tells("unprocessed", "erase", sum(held))
@@ -138,7 +138,7 @@ def test_e3_versions_that_s3_keeps_are_no_erased_session(moto: Harness, tells: C
     events.register("provide-client-params.s3.DeleteObjects", keep)
     events.register("after-call.s3.DeleteObjects", say_so)
     for _ in range(3):
-        session._backend.run_jobs()
+        session.backend.run_jobs()
         assert log.job(job.job_id).status == "queued" and len(blobs_of(moto)) == 1
         moto.clock.advance(SECOND_PASS_SECONDS + 1)
         log.redrive(job.job_id)
@@ -147,7 +147,7 @@ def test_e3_versions_that_s3_keeps_are_no_erased_session(moto: Harness, tells: C
     while log.job(job.job_id).status != "done":
         moto.clock.advance(SECOND_PASS_SECONDS + 1)
         log.redrive(job.job_id)
-        session._backend.run_jobs()
+        session.backend.run_jobs()
     assert blobs_of(moto) == {}
     tells("denied", "erase")
 

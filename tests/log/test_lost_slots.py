@@ -30,8 +30,8 @@ class Clock:
 def opened(monkeypatch: pytest.MonkeyPatch) -> tuple[Session, Any, Any, Clock]:
     log, items, blobs = memory()
     session = log.sessions.create("s", recall="never")
-    backend: Any = log._backend
-    return session, items, blobs, Clock(backend._app.clock, monkeypatch)
+    backend: Any = log.backend
+    return session, items, blobs, Clock(backend.app.clock, monkeypatch)
 
 
 def lose(monkeypatch: pytest.MonkeyPatch, items: Any, times: int, *, stores: bool = False) -> list[Item]:

@@ -172,7 +172,7 @@ class Sessions(RuleBasedStateMachine):
     @precondition(lambda self: len(self.plain) < 6)
     def move(self, at: float) -> None:
         session, plain = self._any(at)
-        session._backend.call("export_session", path=session._path, body={})
+        session.backend.call("export_session", path={"session_id": session.id}, body={})
         data = self.harness.app.engine.blobs.get(export_blob(Owner.of("acme", self.user), session.id))
         assert data is not None
         (made,) = self.log.sessions.import_(io.BytesIO(data), session_id=self._new_id())

@@ -88,7 +88,7 @@ def check_effect(operation: str, answer: Any, session: Session) -> None:
         assert values.count("redact") == 1
         assert next(session.messages()).redacted
     elif operation == "fork":
-        fork = Session(session._backend, "fork")
+        fork = Session(session.backend, "fork")
         assert (
             [message.position for message in fork.messages()]
             == [2, 3]

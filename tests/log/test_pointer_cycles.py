@@ -48,7 +48,7 @@ USES: dict[str, Callable[[Session], Any]] = {
     "a rewind": lambda session: session.rewind(3),
     "a diff": lambda session: session.diff(3),
     "a fork of it": lambda session: session.fork("another", at=3),
-    "an export": lambda session: session._backend.call("export_session", path=session._path, body={}),
+    "an export": lambda session: session.backend.call("export_session", path={"session_id": session.id}, body={}),
     "a redaction": lambda session: session.redact(3),
 }
 

@@ -245,7 +245,7 @@ def _covered(item: Any) -> bytes:
 def test_a_cache_that_is_newer_than_a_query_is_no_sign_of_lost_commits() -> None:
     """A query is no snapshot of the table: a commit may land behind it. The end of the log is read again, and only then."""
     log, items, _, session = _conversation()
-    commits, keys = log._backend._app.log.commits, SessionKeys(Owner.of("acme", "ada"), "s")  # type: ignore[attr-defined]
+    commits, keys = log.backend.app.log.commits, SessionKeys(Owner.of("acme", "ada"), "s")  # type: ignore[attr-defined]
     before = commits.tail(keys)
     session.append({"role": "user", "content": "meanwhile"})
     after = commits.tail(keys)

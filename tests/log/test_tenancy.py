@@ -179,8 +179,8 @@ def test_v2_contents_never_reach_logs_or_errors(harness: Any, caplog: pytest.Log
         lambda: fitted.put_state({"a": CANARY}),
         lambda: session.documents.put("x", CANARY.encode(), if_revision="none"),
         lambda: session.documents.put("x", CANARY.encode() * 1_000_000),
-        lambda: session._backend.call(
-            "put_documents", path=session._path, body={"put": [{"key": "x", "data": CANARY}]}
+        lambda: session.backend.call(
+            "put_documents", path={"session_id": session.id}, body={"put": [{"key": "x", "data": CANARY}]}
         ),
         lambda: session.decide_pending("reject", reason=CANARY),
         lambda: session.record("x", metadata={"m": CANARY * 10_000}),

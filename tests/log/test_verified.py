@@ -26,9 +26,9 @@ def items() -> list[Item]:
 
 
 def commits_of(log: Turnlog, session_id: str) -> list[Item]:
-    backend: Any = log._backend
-    query = Query(SessionKeys(backend._owner, session_id).partition, commit_sort_key(1), COMMITS_TO)
-    return [dict(item) for item in backend._app.engine.items.query(query).items]
+    backend: Any = log.backend
+    query = Query(SessionKeys(backend.owner, session_id).partition, commit_sort_key(1), COMMITS_TO)
+    return [dict(item) for item in backend.app.engine.items.query(query).items]
 
 
 def test_what_was_read_before_is_the_same_object(items: list[Item]) -> None:

@@ -636,7 +636,7 @@ def test_a_fork_begins_as_the_other_did(harness: Harness) -> None:
     fork = session.fork("fork")
     assert fork.info().bootstrap == session.info().bootstrap
     with pytest.raises(InvalidInputError, match="bootstrap"):
-        harness.log()._backend.call(
+        harness.log().backend.call(
             "create_session", body={"fork": {"session_id": "s"}, "bootstrap": True, "session_id": "f"}
         )
     assert len(memory.asked) == 1
@@ -662,7 +662,7 @@ def test_what_was_brought_is_not_handed_back_as_something_said(harness: Harness)
 def test_asking_leaves_no_connection_behind(tmp_path: Path) -> None:
     """Each question has a thread of its own, and SQLite a connection for each thread."""
     with Turnlog.open(f"sqlite:///{tmp_path}/agent.db") as log:
-        database: Any = log._backend._app.engine.items._database  # type: ignore[attr-defined]
+        database: Any = log.backend.app.engine.items._database  # type: ignore[attr-defined]
         log.sessions.create("s", bootstrap={"timeout_seconds": 20})
         for at in range(5):
             result = log.sessions.create(f"s{at}", bootstrap={"timeout_seconds": 20}).info().bootstrap

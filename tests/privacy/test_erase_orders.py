@@ -57,7 +57,7 @@ def test_d2_every_order_of_erasing_a_session_and_forking_it() -> None:
         assert not isinstance(run.results[1], BaseException), run.results[1]
         sweep(items, blobs)
         is_gone(items, blobs)
-        child = Turnlog(session_of(items, blobs, 10**7)._backend).sessions
+        child = Turnlog(session_of(items, blobs, 10**7).backend).sessions
         if isinstance(made, BaseException):
             assert not child.exists("child")
         else:
@@ -81,8 +81,8 @@ OTHERS: dict[str, Operation] = {
     "end": at_s(lambda session: session.end()),
     "reset": at_s(lambda session: session.reset()),
     "read": at_s(lambda session: [message.body for message in session.messages()]),
-    "list": at_s(lambda session: list(Turnlog(session._backend).sessions.list())),
-    "create": at_s(lambda session: Turnlog(session._backend).sessions.create("s", title=CANARY, if_exists="return")),
+    "list": at_s(lambda session: list(Turnlog(session.backend).sessions.list())),
+    "create": at_s(lambda session: Turnlog(session.backend).sessions.create("s", title=CANARY, if_exists="return")),
     "rewind": at_s(lambda session: session.rewind(3)),
     "fork": at_s(lambda session: forked(session) and None),
     "restore": at_s(lambda session: session.restore_snapshot(session.create_snapshot().snapshot_id, as_="rewind")),

@@ -46,7 +46,7 @@ def test_e5_a_redacted_body_is_nowhere(harness: Harness, size: int) -> None:
     fork = session.fork(session_id="forked")
     fork.append({"role": "user", "content": "on"})
     fork.create_snapshot("full", kind="full")
-    session._backend.call("export_session", path=session._path, body={})
+    session.backend.call("export_session", path={"session_id": session.id}, body={})
     assert held(CANARY, harness)
     job = session.redact(position)
     assert (job.kind, job.status) == ("redact", "queued")

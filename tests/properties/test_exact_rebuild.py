@@ -60,7 +60,7 @@ options = st.fixed_dictionaries(
 @pytest.fixture(scope="module")
 def log() -> Iterator[Turnlog]:
     with Turnlog.open("memory://") as opened:
-        summarise_with(opened._backend._app, ScriptedSummariser(then=terse))  # type: ignore[attr-defined]
+        summarise_with(opened.backend.app, ScriptedSummariser(then=terse))  # type: ignore[attr-defined]
         yield opened
 
 
@@ -91,8 +91,8 @@ def append(session: Session, batch: History, used: WindowAnswer | None, ratio: i
 
 
 def without_caches(log: Turnlog, session: Session) -> None:
-    keys = SessionKeys(log._backend._owner, session.id)  # type: ignore[attr-defined]
-    log._backend._app.engine.items.delete_many([keys.meta, keys.system, keys.summary, keys.state])  # type: ignore[attr-defined]
+    keys = SessionKeys(log.backend.owner, session.id)  # type: ignore[attr-defined]
+    log.backend.app.engine.items.delete_many([keys.meta, keys.system, keys.summary, keys.state])  # type: ignore[attr-defined]
 
 
 @laws

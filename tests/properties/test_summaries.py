@@ -46,7 +46,7 @@ short = st.lists(moves(KINDS), min_size=8, max_size=24).map(played)
 @pytest.fixture(scope="module")
 def log() -> Iterator[Turnlog]:
     with Turnlog.open("memory://") as opened:
-        summarise_with(opened._backend._app, ScriptedSummariser(then=terse))  # type: ignore[attr-defined]
+        summarise_with(opened.backend.app, ScriptedSummariser(then=terse))  # type: ignore[attr-defined]
         yield opened
 
 
@@ -188,7 +188,7 @@ def test_in_every_preset_it_is_the_user_s_and_its_label_is_in_its_language(log: 
     for policy in PRESETS.values():
         for step in policy.steps:
             assert not isinstance(step, Summary) or (step.as_, step.label) == ("user", None)
-    app = log._backend._app  # type: ignore[attr-defined]
+    app = log.backend.app  # type: ignore[attr-defined]
     before = app.summariser
     summarise_with(app, app.extracts)
     try:

@@ -58,9 +58,9 @@ def embedder(server: ModelServer, model: str = TITAN, *, timeout_seconds: int = 
 
 def reranked(log: Turnlog, embedder: Any) -> Turnlog:
     """The same log, its application with an embedder."""
-    backend = log._backend
+    backend = log.backend
     assert isinstance(backend, InProcessBackend)
-    app: Application = backend._app
+    app: Application = backend.app
     app.__dict__["reranker"] = Reranker(embedder)
     for name in ("search_session", "search_sessions"):
         app.__dict__.pop(name, None)

@@ -111,7 +111,7 @@ def test_what_is_no_question_is_refused(log: Turnlog) -> None:
             log.search(**options)  # type: ignore[arg-type]
     for query in ({"q": "x", "after": "12"}, {"q": "x", "before": "soon"}, {"q": "x", "loop": "1"}):
         with pytest.raises(InvalidInputError):
-            log._backend.call("search_sessions", query=query)
+            log.backend.call("search_sessions", query=query)
     assert log.search("anything").results == []
     assert log.search("anything").is_complete
 

@@ -102,7 +102,7 @@ def log() -> Iterator[Turnlog]:
 
 def told(log: Turnlog, text: str) -> Session:
     """A session that has the text in every place: summarised, begun with memories, with past loops and an open one."""
-    app = log._backend._app  # type: ignore[attr-defined]
+    app = log.backend.app  # type: ignore[attr-defined]
     app.__dict__["memory"] = ScriptedMemory((Memory("m1", text, NOON), Memory("m2", PLAIN, NOON)))
     summarise_with(app, ScriptedSummariser(then=lambda _: text))
     title = text[:200].encode("utf-8", "replace").decode()  # titles and authors have no halves of characters

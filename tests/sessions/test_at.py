@@ -82,7 +82,7 @@ def test_a_build_gives_the_same_bytes_again(harness: Any) -> None:
     for number in range(20, 24):
         session.append(*turn(number))
     session.compress(keep_loops=0)
-    keys = SessionKeys(harness.log()._backend._owner, "s")
+    keys = SessionKeys(harness.log().backend.owner, "s")
     harness.app.engine.items.delete_many([keys.meta, keys.summary, keys.system])
     for window in windows.values():
         assert as_json(session.context(build=window.manifest.build)) == as_json(window)
@@ -113,7 +113,7 @@ def test_at_a_commit_with_a_state_event(harness: Any) -> None:
     head = session.info().head
     assert (head, session.context(at=6).head) == (6, 6)
     assert session.context(at=5).messages == session.context(at=6).messages == session.context().messages
-    assert state_at(harness.app.log, SessionKeys(harness.log()._backend._owner, "s"), 6) != SessionState({})
+    assert state_at(harness.app.log, SessionKeys(harness.log().backend.owner, "s"), 6) != SessionState({})
 
 
 def test_at_inside_a_commit_with_messages_out_of_line(harness: Any) -> None:
@@ -208,7 +208,7 @@ def test_a_missing_commit_that_was_in_force_is_named(harness: Any) -> None:
     session = filled(harness.log(), 6)
     summary = session.compress(keep_loops=1).summary
     session.append(*turn(7))
-    harness.app.engine.items.delete_many([SessionKeys(harness.log()._backend._owner, "s").commit(summary.position)])
+    harness.app.engine.items.delete_many([SessionKeys(harness.log().backend.owner, "s").commit(summary.position)])
     with pytest.raises(CorruptError) as raised:
         session.context(at=summary.position + 2)
     assert raised.value.item == f"C#{summary.position:012d}"

@@ -145,7 +145,7 @@ def test_what_can_not_be_decided(here: Turnlog) -> None:
     session = waiting(here)
     for wrong in ({}, {"decision": "maybe"}, {"decision": "approve", "why": "x"}, {"decision": "reject", "reason": 1}):
         with pytest.raises(InvalidInputError):
-            session._backend.call("decide_pending", path={"session_id": "s", "agent_id": "main"}, body=wrong)
+            session.backend.call("decide_pending", path={"session_id": "s", "agent_id": "main"}, body=wrong)
     with pytest.raises(NotFoundError):
         session.decide_pending("approve", agent_id="other")
     session.decide_pending("approve")

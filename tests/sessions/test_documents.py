@@ -136,9 +136,11 @@ def test_a_page_downwards_has_no_more_than_was_asked_for(harness: Harness, sessi
     for after in ("c", "d"):
         assert [item.key for item in session.documents.list(after=after, order="desc", limit=1)] == ["b"]
         body = {"prefix": "", "after": after, "order": "desc", "limit": 1}
-        page = session._backend.call("get_documents", path=session._path, body=body)
+        page = session.backend.call("get_documents", path={"session_id": session.id}, body=body)
         assert ([document.key for document in page.documents], page.next) == (["b"], "b")
-        rest = session._backend.call("get_documents", path=session._path, body={**body, "after": "b", "limit": 5})
+        rest = session.backend.call(
+            "get_documents", path={"session_id": session.id}, body={**body, "after": "b", "limit": 5}
+        )
         assert ([document.key for document in rest.documents], rest.next) == (["a"], None)
 
 
@@ -318,26 +320,26 @@ def test_a_key_that_is_none_is_refused(session: Session, key: str) -> None:
 )
 def test_a_writing_that_is_not_whole_writes_nothing(session: Session, body: Any) -> None:
     with pytest.raises(InvalidInputError):
-        session._backend.call("put_documents", path={"session_id": "s"}, body=body)
+        session.backend.call("put_documents", path={"session_id": "s"}, body=body)
     assert list(session.documents.list()) == []
 
 
 @pytest.mark.parametrize("body", [{"keys": ["a"], "prefix": ""}, {"keys": []}, {"keys": ["a"], "order": "desc"}])
 def test_a_reading_is_of_keys_or_of_a_range(session: Session, body: Any) -> None:
     with pytest.raises(InvalidInputError):
-        session._backend.call("get_documents", path={"session_id": "s"}, body=body)
+        session.backend.call("get_documents", path={"session_id": "s"}, body=body)
 
 
 def test_an_invented_reading_is_none_nor_is_that_of_another_session(harness: Harness, session: Session) -> None:
     other = harness.log().sessions.create("other")
     own, others = (
-        session._backend.call("get_documents", path={"session_id": name}, body={"prefix": ""}).reading
+        session.backend.call("get_documents", path={"session_id": name}, body={"prefix": ""}).reading
         for name in ("s", "other")
     )
     session.erase()
     for reading in ("invented", "é", own[:-2] + "AA", others):
         with pytest.raises(NotFoundError):
-            session._backend.call("get_documents", path={"session_id": "s"}, body={"prefix": "", "reading": reading})
+            session.backend.call("get_documents", path={"session_id": "s"}, body={"prefix": "", "reading": reading})
     assert list(other.documents.list()) == []
 
 

@@ -54,7 +54,7 @@ def parent(harness: Harness) -> Session:
 
 
 def exported_blob(session: Session, harness: Harness) -> bytes:
-    session._backend.call("export_session", path=session._path, body={})
+    session.backend.call("export_session", path={"session_id": session.id}, body={})
     data = harness.app.engine.blobs.get(export_blob(OWNER, session.id))
     assert data is not None
     return data

@@ -191,17 +191,17 @@ def test_a_recorded_entry_changes_nothing_and_a_key_records_it_once(session: Ses
 )
 def test_what_can_not_be_recorded(here: Session, body: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
-        here._backend.call("record_history", path={"session_id": "s"}, body=body)
+        here.backend.call("record_history", path={"session_id": "s"}, body=body)
     assert here.info().head == 1
 
 
 def test_what_can_not_be_asked(here: Session) -> None:
     for query in ({"limit": 0}, {"limit": 1_001}, {"before": 0}, {"after": 1}, {"limit": "x"}):
         with pytest.raises(InvalidInputError):
-            here._backend.call("read_history", path={"session_id": "s"}, query=query)  # type: ignore[arg-type]
+            here.backend.call("read_history", path={"session_id": "s"}, query=query)  # type: ignore[arg-type]
     for before in (None, 1, 7):
         with pytest.raises(NotFoundError):
-            Session(here._backend, "nobody").history_page(before=before)
+            Session(here.backend, "nobody").history_page(before=before)
 
 
 def test_a_history_from_before_keys_were_kept_is_told_without_them() -> None:

@@ -90,7 +90,7 @@ def test_d3_any_state_comes_back_equal(log: Turnlog, session: Session) -> None:
 def test_a_state_is_the_same_from_its_cache_and_from_the_log(here: Turnlog, often: int, size: int) -> None:
     """With its number of changes too, so that a whole state comes every so many changes however it was read."""
     session, keys = here.sessions.create("s"), SessionKeys(Owner.of("acme", "ada"), "s")
-    app = here._backend._app  # type: ignore[attr-defined]
+    app = here.backend.app  # type: ignore[attr-defined]
     noise = "".join(f"{number * 7919 % 1_000_003:06x}" for number in range(size // 6))
     for number in range(3 * often):
         version = session.patch_state({"n": number, **({"noise": noise} if number == 0 else {})}).version
@@ -349,7 +349,7 @@ def test_d7_the_state_at_every_position_and_time(harness: Any, session: Session,
         assert session.state(at=iso(time_ms + 9_000 * (head % 2))).state == state
         before = (head, state)
     assert session.state().state == seen[-1][2]
-    harness.app.engine.items.delete_many([SessionKeys(session._backend._owner, "s").state])  # type: ignore[attr-defined]
+    harness.app.engine.items.delete_many([SessionKeys(session.backend.owner, "s").state])  # type: ignore[attr-defined]
     assert session.state().state == seen[-1][2], "the log alone says the same"
 
 
@@ -367,7 +367,7 @@ def test_a_moment_that_the_log_does_not_have(here: Turnlog) -> None:
         assert [problem.pointer for problem in caught.value.problems] == ["/query/at"]
     for at in (1, "2030-01-01T00:00:00Z"):
         with pytest.raises(NotFoundError):
-            Session(session._backend, "nobody").state(at=at)
+            Session(session.backend, "nobody").state(at=at)
 
 
 def test_a_snapshot_has_the_state_of_its_position(session: Session) -> None:
@@ -414,7 +414,7 @@ def test_patches_too_large_to_be_kept_beside_a_large_state_make_it_whole_again(s
 def test_d4_a_damaged_state_is_a_typed_error(harness: Any, session: Session) -> None:
     session.put_state({"a": 1})
     session.patch_state({"b": 1})
-    keys = SessionKeys(session._backend._owner, "s")  # type: ignore[attr-defined]
+    keys = SessionKeys(session.backend.owner, "s")  # type: ignore[attr-defined]
     harness.app.engine.items.delete_many([keys.state])
     harness.app.engine.items.delete_many([keys.commit(2)])
     with pytest.raises(CorruptError):
@@ -462,7 +462,7 @@ def test_the_fold_of_changes_is_a_plain_model(
         elif kind == "append":
             session.append({"role": "user", "content": "x"})
         else:
-            items.delete_many([SessionKeys(session._backend._owner, "s").state])  # type: ignore[attr-defined]
+            items.delete_many([SessionKeys(session.backend.owner, "s").state])  # type: ignore[attr-defined]
         seen[session.info().head] = model
         assert same(session.state().state, model)
     for position, state in seen.items():
@@ -873,8 +873,8 @@ def test_a_change_tells_who_made_it_what_it_was_and_which_keys_there_were(here: 
     session.append({"role": "user", "content": "hi"}, run={"agent_id": "main", "iteration": 1})
     session.patch_state([{"op": "add", "path": "/b", "value": 2}])
     session.put_state({"c": 3})
-    backend: Any = here._backend
-    log, keys = backend._app.log.commits, SessionKeys(Owner.of(backend._owner.tenant, backend._owner.user), "s")
+    backend: Any = here.backend
+    log, keys = backend.app.log.commits, SessionKeys(Owner.of(backend.owner.tenant, backend.owner.user), "s")
     commits = log.range(keys, 1, session.info().head)
     changes = [event for event in log.events(keys, commits) if isinstance(event, StateEvent)]
     by_run, patched, put = changes

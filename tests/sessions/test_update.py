@@ -43,7 +43,7 @@ def created(log: Turnlog, name: str = "s", **settings: Any) -> Session:
 
 
 def without_caches(harness: Harness, session: Session) -> None:
-    keys = SessionKeys(session._backend._owner, session.id)  # type: ignore[attr-defined]
+    keys = SessionKeys(session.backend.owner, session.id)  # type: ignore[attr-defined]
     harness.app.engine.items.delete_many([keys.meta, keys.system])
 
 

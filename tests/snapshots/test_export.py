@@ -225,7 +225,7 @@ def test_a_session_is_not_seen_before_the_last_of_its_documents(harness: Harness
 
     def send(session_id: str, **body: Any) -> Any:
         log = harness.log(user="eve")
-        return log._backend.call("import_session", path={"session_id": session_id}, body={**whole, **body})
+        return log.backend.call("import_session", path={"session_id": session_id}, body={**whole, **body})
 
     with pytest.raises(NotFoundError):
         send("x", documents=[json.loads(line)])
@@ -251,7 +251,7 @@ def test_documents_before_their_commits_are_refused(harness: Harness) -> None:
     manifest = json.loads(result["manifest.json"])["sessions"][0]
     body = {"head": manifest["head"], "hash": manifest["hash"]}
     commits = result["sessions/s/log.jsonl"].decode().splitlines()
-    call, path = harness.log(user="eve")._backend.call, {"session_id": "x"}
+    call, path = harness.log(user="eve").backend.call, {"session_id": "x"}
     with pytest.raises(InvalidInputError, match="before the last commit"):
         call("import_session", path=path, body={**body, "commits": commits[:1], "documents": [document]})
     with pytest.raises(ConflictError) as raised:
@@ -385,7 +385,7 @@ def test_a_long_session_is_exported_by_a_job_whose_address_is_made_when_asked(
 ) -> None:
     monkeypatch.setattr(export_service, "MAX_POSITIONS", 10)
     session = filled(harness.log(), 20)
-    job = session._backend.call("export_session", path={"session_id": "s"})
+    job = session.backend.call("export_session", path={"session_id": "s"})
     assert isinstance(job, Job)
     harness.log().run_jobs()
     first, record = harness.log().job(job.job_id), next(harness.log().jobs())
@@ -396,7 +396,7 @@ def test_a_long_session_is_exported_by_a_job_whose_address_is_made_when_asked(
     second = harness.log().job(job.job_id)
     assert second.result is not None
     into = io.BytesIO()
-    session._backend.download(second.result["url"], into)
+    session.backend.download(second.result["url"], into)
     assert len(into.getvalue()) == second.result["size_bytes"]
     assert len(exported(session)) == len(into.getvalue())
 
@@ -484,13 +484,13 @@ def test_two_files_for_one_id_do_not_mix(harness: Any, monkeypatch: pytest.Monke
 def test_t1_an_export_is_its_owners(harness: Any) -> None:
     log = harness.log()
     session = filled(log, 3)
-    made = session._backend.call("export_session", path={"session_id": "s"})
+    made = session.backend.call("export_session", path={"session_id": "s"})
     stranger = harness.log(user="eve")
     with pytest.raises(NotFoundError):
         exported(stranger.sessions.of("s"))
     if made.url.startswith("/"):
         with pytest.raises(NotFoundError):
-            stranger._backend.download(made.url, io.BytesIO())
+            stranger.backend.download(made.url, io.BytesIO())
     assert list(stranger.sessions.list()) == []
     assert stranger.export(io.BytesIO()).sessions == 0
 

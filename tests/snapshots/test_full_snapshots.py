@@ -85,7 +85,7 @@ def test_the_parts_can_be_downloaded_and_checked(harness: Any, few: None) -> Non
         data = b64decode(part.data) if part.data is not None else b""
         if part.url is not None and part.url.startswith("/"):
             into = io.BytesIO()
-            session._backend.download(part.url, into)
+            session.backend.download(part.url, into)
             data = into.getvalue()
         elif part.url is not None:
             data = harness.app.engine.blobs.get(urlsplit(part.url).path[1:])
@@ -468,11 +468,11 @@ def test_t1_t2_parts_and_downloads_are_their_owners(harness: Any, few: None) -> 
         assert "X-Amz-Expires=900" in url
         return
     into = io.BytesIO()
-    session._backend.download(url, into)
+    session.backend.download(url, into)
     assert into.getvalue()
-    for backend, wanted in ((other._backend, url), (session._backend, url[:-2]), (session._backend, "/v1/downloads/x")):
+    for backend, wanted in ((other.backend, url), (session.backend, url[:-2]), (session.backend, "/v1/downloads/x")):
         with pytest.raises(NotFoundError):
             backend.download(wanted, into)
     harness.clock.advance(901)
     with pytest.raises(NotFoundError):
-        session._backend.download(url, into)
+        session.backend.download(url, into)

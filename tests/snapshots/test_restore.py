@@ -345,7 +345,7 @@ def prepared(log: Turnlog) -> None:
 
 def tiny(log: Turnlog) -> None:
     filled(log, 1).create_snapshot("whole", kind="full")
-    expire(SimpleNamespace(app=log._backend._app), KEYS)  # type: ignore[attr-defined]
+    expire(SimpleNamespace(app=log.backend.app), KEYS)  # type: ignore[attr-defined]
 
 
 OTHERS: dict[str, Callable[[Session], Any]] = {
@@ -386,7 +386,7 @@ def test_d2_every_order_of_a_restore_and_a_creation_makes_one_whole_session(few:
         assert len(list(other.messages())) == (0 if created else 1)
         assert [item.session_id for item in log.sessions.list()].count("other") == 1
 
-    creating = on(2000, lambda session: Turnlog(session._backend).sessions.create("other"))
+    creating = on(2000, lambda session: Turnlog(session.backend).sessions.create("other"))
     assert explore([on(1000, restoring), creating], fresh(tiny), check, max_preemptions=1) > 3
 
 

@@ -149,7 +149,7 @@ def check_restored(app: Application, *, most: int = 1) -> None:
     assert 1 <= [item.action for item in session.history()].count("restore") <= most
     assert session.state().state == {"a": 1}
     assert session.info().messages == len(list(session.messages(in_view=True)))
-    assert [item.session_id for item in Turnlog(session._backend).sessions.list() if item.session_id == "s"] == ["s"]
+    assert [item.session_id for item in Turnlog(session.backend).sessions.list() if item.session_id == "s"] == ["s"]
     assert session.append(LATER).head == session.info().head
 
 

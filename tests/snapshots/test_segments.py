@@ -251,7 +251,7 @@ def test_a_fault_at_every_call_then_the_same_job_again_leaves_what_one_run_leave
 
 def sealing(start: int) -> Callable[[ItemTable, BlobStore], Any]:
     def operation(items: ItemTable, blobs: BlobStore) -> Any:
-        app = application(items, blobs, SequentialIds(start))._backend._app  # type: ignore[attr-defined]
+        app = application(items, blobs, SequentialIds(start)).backend.app  # type: ignore[attr-defined]
         return app.seal_session.run(OWNER, "s", {})
 
     return operation
@@ -273,7 +273,7 @@ def test_every_order_of_two_workers_makes_the_same_segment_once(
 
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         assert crash is not None or not any(isinstance(result, BaseException) for result in run.results)
-        app = application(items, blobs, SequentialIds(10**9))._backend._app  # type: ignore[attr-defined]
+        app = application(items, blobs, SequentialIds(10**9)).backend.app  # type: ignore[attr-defined]
         (segment,) = app.segments.list(KEYS)
         assert (segment.first, segment.last) == (1, 11)
         assert len(blobs.names("acme/ada/s/seg/")) == 1
@@ -294,7 +294,7 @@ def test_every_order_of_a_worker_and_an_append(monkeypatch: pytest.MonkeyPatch) 
     def check(run: ScheduleRun, items: ItemTable, blobs: BlobStore) -> None:
         assert not any(isinstance(result, BaseException) for result in run.results), run.results
         assert run.results[1]["last"] in (0, 9)
-        app = application(items, blobs, SequentialIds(10**9))._backend._app  # type: ignore[attr-defined]
+        app = application(items, blobs, SequentialIds(10**9)).backend.app  # type: ignore[attr-defined]
         assert app.seal_session.run(OWNER, "s", {})["last"] == 9
         assert len(blobs.names("acme/ada/s/seg/")) == len(blobs.names("acme/ada/s/index/")) == 1
 
@@ -408,7 +408,7 @@ def test_a_message_without_a_card_is_fetched_and_no_other(monkeypatch: pytest.Mo
     monkeypatch.setattr(borders, "SEGMENT_POSITIONS", FEW)
     items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
     log = application(items, blobs, SequentialIds())
-    session, app = log.sessions.create("s", policy="turns"), log._backend._app  # type: ignore[attr-defined]
+    session, app = log.sessions.create("s", policy="turns"), log.backend.app  # type: ignore[attr-defined]
     values = noise(96_000)
     calls = [
         {"id": f"c{at}", "type": "function", "function": {"name": "f", "arguments": json.dumps(values[at : at + 96])}}
@@ -566,7 +566,7 @@ def test_d5_the_golden_segment_is_sealed_and_read_the_same_in_every_version(monk
     items.write_many([golden_item(item) for item in golden["items"]])
     for name, data in golden["blobs"].items():
         blobs.put(name, bytes.fromhex(data))
-    app = application(items, blobs, SequentialIds())._backend._app  # type: ignore[attr-defined]
+    app = application(items, blobs, SequentialIds()).backend.app  # type: ignore[attr-defined]
     segment = app.segments.seal(keys, 0)
     stored_bytes = (GOLDEN / "segment-1.bin").read_bytes()
     assert blobs.get(keys.segment_blob(segment.first, segment.last, segment.sha256)) == stored_bytes
@@ -605,7 +605,7 @@ def test_any_history_comes_back_from_its_segments(
             key = f"k{number}-{len(given)}" if keyed else None
             session.append(*(item.body for item in batch), meta=meta, format=format, idempotency_key=key, lenient=True)
     with mock.patch.object(borders, "SEGMENT_POSITIONS", positions):
-        app = log._backend._app  # type: ignore[attr-defined]
+        app = log.backend.app  # type: ignore[attr-defined]
         last = app.seal_session.run(OWNER, "s", {})["last"]
     sealeds = [sealed for segment in app.segments.list(KEYS) for sealed in app.segments.commits(KEYS, segment)]
     assert (last >= positions) == (len(history) + 1 >= positions)
@@ -661,7 +661,7 @@ def test_a_segment_holds_the_end_of_a_session_and_what_came_behind_it(monkeypatc
     monkeypatch.setattr(borders, "SEGMENT_POSITIONS", FEW)
     items, blobs = SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore()
     log = application(items, blobs, SequentialIds())
-    session, app = log.sessions.create("s"), log._backend._app  # type: ignore[attr-defined]
+    session, app = log.sessions.create("s"), log.backend.app  # type: ignore[attr-defined]
     session.append(*(said(at) for at in range(3)))
     session.end(idempotency_key="end")
     for at in range(FEW):

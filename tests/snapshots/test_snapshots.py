@@ -60,7 +60,7 @@ def test_if_name_absent(harness: Any, session: Session) -> None:
 
 
 def test_a_name_whose_snapshot_was_never_stored_is_free_after_a_minute(harness: Any, session: Session) -> None:
-    items, keys = harness.app.engine.items, SessionKeys(session._backend._owner, "s")  # type: ignore[attr-defined]
+    items, keys = harness.app.engine.items, SessionKeys(session.backend.owner, "s")  # type: ignore[attr-defined]
     lost = keys.snapshots.name("once")
     items.put({"pk": lost.pk, "sk": lost.sk, "id": "1700000000000-gone", "c": harness.clock.now_ms()})
     with pytest.raises(ConflictError):
@@ -76,7 +76,7 @@ def test_pages_newest_first_with_filters(harness: Any, session: Session) -> None
         made.append(session.create_snapshot("odd" if at % 2 else "even", agent_id=f"a{at % 3}"))
         harness.clock.advance(1)
     wanted = [item.snapshot_id for item in reversed(made)]
-    call = session._backend.call
+    call = session.backend.call
     first = call("list_snapshots", path={"session_id": "s"}, query={"limit": 5})
     rest = call("list_snapshots", path={"session_id": "s"}, query={"limit": 100, "cursor": first.next_cursor})
     assert [value.snapshot_id for value in [*first.snapshots, *rest.snapshots]] == wanted
@@ -92,7 +92,7 @@ def test_pages_newest_first_with_filters(harness: Any, session: Session) -> None
 def test_t1_t2_another_owner_sees_nothing(harness: Any, session: Session) -> None:
     made = session.create_snapshot("mine")
     session.create_snapshot("mine")
-    call = session._backend.call
+    call = session.backend.call
     cursor = call("list_snapshots", path={"session_id": "s"}, query={"limit": 1}).next_cursor
     other = harness.log(user="eve")
     stranger = other.sessions.of("s")
@@ -107,7 +107,7 @@ def test_t1_t2_another_owner_sees_nothing(harness: Any, session: Session) -> Non
     other.sessions.create("s")
     assert list(stranger.snapshots()) == []
     with pytest.raises(MalformedError):
-        other._backend.call("list_snapshots", path={"session_id": "s"}, query={"cursor": cursor})
+        other.backend.call("list_snapshots", path={"session_id": "s"}, query={"cursor": cursor})
 
 
 def test_one_put_and_one_more_for_the_name(harness: Any, session: Session) -> None:
@@ -121,7 +121,7 @@ def test_one_put_and_one_more_for_the_name(harness: Any, session: Session) -> No
 
 def test_a_log_that_is_another_one_is_told(harness: Any, session: Session) -> None:
     session.create_snapshot("s1")
-    keys = SessionKeys(session._backend._owner, "s")  # type: ignore[attr-defined]
+    keys = SessionKeys(session.backend.owner, "s")  # type: ignore[attr-defined]
     items = harness.app.engine.items
     commit = dict(items.get_many([keys.commit(2)])[keys.commit(2)])
     items.put(commit | {"h": bytes(16)})
@@ -134,7 +134,7 @@ def test_a_log_that_is_another_one_is_told(harness: Any, session: Session) -> No
 )
 def test_what_is_not_taken(session: Session, body: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
-        session._backend.call("create_snapshot", path={"session_id": "s"}, body=body)
+        session.backend.call("create_snapshot", path={"session_id": "s"}, body=body)
     assert list(session.snapshots()) == []
 
 

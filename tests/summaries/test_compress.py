@@ -127,7 +127,7 @@ def test_a_lost_or_outdated_cache_is_no_loss(harness: Any) -> None:
     log = harness.log()
     session = filled(log, 6)
     session.compress(keep_loops=3)
-    keys = SessionKeys(log._backend._owner, "s")
+    keys = SessionKeys(log.backend.owner, "s")
     old = harness.app.engine.items.get_many([keys.summary])[keys.summary]
     session.compress(keep_loops=1)
     expected = session.context(budget=AMPLE)
@@ -154,7 +154,7 @@ def test_s3_a_summary_names_the_history_that_it_covers(harness: Any) -> None:
     log = harness.log()
     session = filled(log, 5)
     session.compress(keep_loops=1)
-    keys = SessionKeys(log._backend._owner, "s")
+    keys = SessionKeys(log.backend.owner, "s")
     commits = harness.app.log.commits.range(keys, 1, session.info().head)
     event = harness.app.log.commits.events(keys, commits[-1:])[0]
     covered = next(commit for commit in commits if commit.header.first <= event.last <= commit.header.last)
@@ -186,7 +186,7 @@ def test_a_long_session_is_covered_in_rounds(log: Any, monkeypatch: pytest.Monke
     """A round reads a bounded number of pages; here one, and pages of 64 KB."""
     session = filled(log, 40)
     monkeypatch.setattr(loops_to_cover, "ROUND_PAGES", 1)
-    table = log._backend._app.engine.items
+    table = log.backend.app.engine.items
     pages = 0
     real = table.query
 
@@ -262,7 +262,7 @@ def test_a_missing_kept_commit_is_named(harness: Any) -> None:
     for number in range(1, 6):
         session.append(*turn(number))
     session.compress(keep_loops=1)
-    keys = SessionKeys(log._backend._owner, "s")
+    keys = SessionKeys(log.backend.owner, "s")
     harness.app.engine.items.delete_many([keys.commit(2)])
     with pytest.raises(CorruptError) as raised:
         session.context(budget=AMPLE)

@@ -84,7 +84,7 @@ def test_a_newer_fact_of_a_subject_replaces_the_older(server: ModelServer) -> No
         session.append(TEA)
         session.end()
         log.run_jobs()
-        log._backend._app.clock.advance(1)  # type: ignore[attr-defined]
+        log.backend.app.clock.advance(1)  # type: ignore[attr-defined]
     new, old = log.memory()
     assert (new.text, old.text, old.replaced_by) == ("Prefers coffee", "Prefers tea", new.memory_id)
 

@@ -298,7 +298,7 @@ def test_rounds_of_extracts_keep_an_even_share_for_what_is_older() -> None:
 )
 def test_the_window_introduces_a_summary_in_its_language(text: str, label: str) -> None:
     with Turnlog.open("memory://") as log:
-        summarise_with(log._backend._app, ScriptedSummariser([text]))  # type: ignore[attr-defined]
+        summarise_with(log.backend.app, ScriptedSummariser([text]))  # type: ignore[attr-defined]
         session = log.sessions.create("s", recall="never")
         for _ in range(4):
             session.append(
@@ -309,7 +309,7 @@ def test_the_window_introduces_a_summary_in_its_language(text: str, label: str) 
         shown = window.messages[0]["content"]
         assert shown.splitlines()[0] == "<turnlog-data kind='summary of exchanges 1 to 2 of this conversation'>"
         assert shown.splitlines()[1] == (label or text)
-        counter = log._backend._app.counter  # type: ignore[attr-defined]
+        counter = log.backend.app.counter  # type: ignore[attr-defined]
         counted = count_message(CODECS["openai_chat"].parse(window.messages[0]), counter)
         assert counted <= window.manifest.totals["summary"]
 

@@ -20,8 +20,8 @@ from turnlog.windows.view import Room
 
 
 def header_of(session: Session) -> Header:
-    backend: Any = session._backend
-    header: Header = backend._app.log.commits.tail(SessionKeys(backend._owner, session.id)).header
+    backend: Any = session.backend
+    header: Header = backend.app.log.commits.tail(SessionKeys(backend.owner, session.id)).header
     return header
 
 
@@ -72,9 +72,9 @@ def test_a_header_that_has_no_such_totals_yet_reads_as_none(log: Any) -> None:
     """One of an earlier Turnlog. From its next loop border on what is past is counted."""
     session = log.sessions.create("s")
     session.append({"role": "system", "content": "Be brief."}, *turn(1), *turn(2))
-    backend: Any = session._backend
-    partition = SessionKeys(backend._owner, session.id).partition
-    item = dict(backend._app.engine.items.query(Query(partition, "C#", "C~", descending=True, limit=1)).items[0])
+    backend: Any = session.backend
+    partition = SessionKeys(backend.owner, session.id).partition
+    item = dict(backend.app.engine.items.query(Query(partition, "C#", "C~", descending=True, limit=1)).items[0])
     assert item.pop("lt") == " ".join(
         str(number) for flow in [header_of(session).flow] for number in (*flow.lead, *flow.closed)
     )

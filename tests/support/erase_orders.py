@@ -59,7 +59,7 @@ def erasing(start: int = 5000, *, passes: int = 0) -> Operation:
 
 def is_gone(items: ItemTable, blobs: BlobStore) -> None:
     session = session_of(items, blobs, 10**8)
-    log = Turnlog(session._backend)
+    log = Turnlog(session.backend)
     for read in (
         session.info,
         lambda: list(session.messages()),

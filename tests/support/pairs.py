@@ -25,5 +25,5 @@ OPERATIONS: dict[str, Does] = {
     "update": lambda session: session.update(title="new", idempotency_key="update"),
     "end": lambda session: session.end(idempotency_key="end"),
     "redact": lambda session: session.redact(2, idempotency_key="redact"),
-    "list": lambda session: [item.session_id for item in Turnlog(session._backend).sessions.list()],
+    "list": lambda session: [item.session_id for item in Turnlog(session.backend).sessions.list()],
 }

@@ -56,7 +56,7 @@ STEPS: dict[str, Callable[[Turnlog], Any]] = {
     "append what waited": lambda log: log.sessions.of("base").append(RESULT, idempotency_key="result"),
     "put documents": lambda log: [
         document.revision
-        for document in log._backend.call(
+        for document in log.backend.call(
             "put_documents",
             path={"session_id": "base"},
             body={"put": [{"key": "a", "data": "QQ==", "if_absent": True}], "then": [{"key": "b", "data": "QQ=="}]},

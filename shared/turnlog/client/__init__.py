@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Backend(Protocol):
-    """Answers calls by route name: `call` takes the name of a route, and returns the answer of that route.
+    """Answers calls. `call` takes the name of any operation of the HTTP API, and returns its answer.
 
     A body is JSON, or an instance of the route's model.
     """
@@ -71,7 +71,7 @@ class OwnerResource:
     """The names that every call has in its path."""
 
     def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+        self.backend = backend
 
     def _call(
         self,
@@ -88,7 +88,7 @@ class OwnerResource:
         for name, value in (query or {}).items():
             if isinstance(value, Collection) and not isinstance(value, str):
                 raise InvalidInputError(f"{name} must be a text or a number, not {value!r:.64}")
-        answer: T = self._backend.call(
+        answer: T = self.backend.call(
             operation,
             path={**self._path, **(path or {})},
             query=query,

@@ -104,7 +104,7 @@ class ConversationCalls(SessionResource):
             "parent": parent,
             "lenient": lenient or None,
         }
-        answer: Appended = self._backend.call(
+        answer: Appended = self.backend.call(
             "append_messages", path=self._path, body=without_none(fields), idempotency_key=idempotency_key
         )
         return answer
@@ -288,7 +288,7 @@ class ConversationCalls(SessionResource):
         Returns a job with ``mode="async"``, and when the work takes longer than one request may.
         """
         fields = {"mode": mode, "keep_loops": keep_loops, "max_tokens": max_tokens}
-        answer: Compressed | Job = self._backend.call(
+        answer: Compressed | Job = self.backend.call(
             "compress_session", path=self._path, body=without_none(fields), idempotency_key=idempotency_key
         )
         return answer
@@ -329,8 +329,8 @@ class RunCalls(SessionResource):
         fields["metadata"] = {**settings.get("metadata", {}), "parent": {"session_id": self.id, "ref": call.ref}}
         if fork:
             fields["fork"] = {"session_id": self.id, "at": int(call.ref.partition(".")[0]) - 1}
-        info = self._backend.call("create_session", body=fields)
-        child = cast("Session", type(self)(self._backend, info.session_id))
+        info = self.backend.call("create_session", body=fields)
+        child = cast("Session", type(self)(self.backend, info.session_id))
         if executing is not None:
             executing.children[child.id] = child.state
         return child

@@ -35,7 +35,7 @@ class DocumentReading:
     """Reads of documents that belong together. The session's existence is checked at the first read, and again after 5 seconds."""
 
     def __init__(self, backend: Backend, path: Mapping[str, str]) -> None:
-        self._backend = backend
+        self.backend = backend
         self._path = path
         self._reading: str | None = None
 
@@ -84,7 +84,7 @@ class DocumentReading:
 
     def _read(self, body: Mapping[str, Any]) -> DocumentsAnswer:
         reading = read_body(without_none({**body, "reading": self._reading}), ReadDocuments)
-        answer: DocumentsAnswer = self._backend.call("get_documents", path=self._path, body=reading)
+        answer: DocumentsAnswer = self.backend.call("get_documents", path=self._path, body=reading)
         self._reading = answer.reading
         return answer
 
@@ -94,7 +94,7 @@ class Documents(DocumentReading):
 
     def reading(self) -> DocumentReading:
         """Return an object for several reads in a row: together they check once that the session exists."""
-        return DocumentReading(self._backend, self._path)
+        return DocumentReading(self.backend, self._path)
 
     _begin = reading
 
@@ -149,7 +149,7 @@ class Documents(DocumentReading):
 
     def _write(self, body: Mapping[str, Sequence[Any]], *, idempotency_key: str | None) -> WrittenDocuments:
         writing = read_body(body, WriteDocuments)
-        answer: WrittenDocuments = self._backend.call(
+        answer: WrittenDocuments = self.backend.call(
             "put_documents", path=self._path, body=writing, idempotency_key=idempotency_key
         )
         return answer

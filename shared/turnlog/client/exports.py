@@ -43,8 +43,8 @@ class SessionExport(SessionResource):
         A file is replaced only when the export is complete; a device or a pipe is written to directly. ``on_bytes`` is
         called with the bytes that are downloaded, and those of the whole export.
         """
-        answer: Export | Job = self._backend.call("export_session", path=self._path)
-        return _saved(self._backend, answer, into, timeout_seconds, on_bytes)
+        answer: Export | Job = self.backend.call("export_session", path=self._path)
+        return _saved(self.backend, answer, into, timeout_seconds, on_bytes)
 
 
 class PersonExport(OwnerResource):
@@ -52,7 +52,7 @@ class PersonExport(OwnerResource):
 
     def export(self, into: Into, *, timeout_seconds: float = 3600.0, on_bytes: OnBytes | None = None) -> Export:
         """Write all sessions of the owner to one zip. A repeated call within an hour returns the same export."""
-        return _saved(self._backend, self._backend.call("export_everything"), into, timeout_seconds, on_bytes)
+        return _saved(self.backend, self.backend.call("export_everything"), into, timeout_seconds, on_bytes)
 
 
 class SessionImports(OwnerResource):
@@ -80,7 +80,7 @@ class SessionImports(OwnerResource):
         with ExportFile(file) as export:
             wanted = export.sessions(session, is_single=session_id is not None)
             export.check()
-            import_one = partial(import_checked, self._backend, export, documents=documents, on_positions=on_positions)
+            import_one = partial(import_checked, self.backend, export, documents=documents, on_positions=on_positions)
             return [import_one(exported, session_id=session_id) for exported in wanted]
 
 

@@ -205,16 +205,16 @@ class InProcessBackend:
 
     def __init__(self, app: Application, owner: Owner, *, worker: bool = False) -> None:
         """Create a backend. With ``worker``, a thread runs the jobs that calls start and those that other processes left."""
-        self._app = app
-        self._owner = owner
+        self.app = app
+        self.owner = owner
         self._closed = False
         self._worker = JobWorker(app)
         self._has_worker = worker
         weakref.finalize(self, self._worker.end).atexit = False
 
     def __str__(self) -> str:
-        place = self._app.settings.engine.partition("?")[0]
-        return f"{place}, tenant={self._owner.tenant!r}, user={self._owner.user!r}"
+        place = self.app.settings.engine.partition("?")[0]
+        return f"{place}, tenant={self.owner.tenant!r}, user={self.owner.user!r}"
 
     def call(
         self,
@@ -230,7 +230,7 @@ class InProcessBackend:
         if body is not None and not isinstance(body, BaseModel):
             body = checked_json(body)
         request = HttpRequest(
-            owner=self._owner,
+            owner=self.owner,
             path=path or {},
             query={name: joined_pairs(str(value)) for name, value in (query or {}).items() if value is not None},
             body=body,
@@ -239,7 +239,7 @@ class InProcessBackend:
             is_operator=True,  # a program with an engine reads what it likes
         )
         try:
-            return call(self._app, BY_NAME[operation], request).answer
+            return call(self.app, BY_NAME[operation], request).answer
         finally:
             self._wake_worker()
 
@@ -253,13 +253,13 @@ class InProcessBackend:
 
     def run_job(self, job_id: str) -> None:
         self._check_open()
-        self._worker.run_job(self._owner, job_id)
+        self._worker.run_job(self.owner, job_id)
 
     def download(self, url: str, into: BinaryIO) -> None:
         self._check_open()
         if url.startswith(DOWNLOADS):
-            with serving(self._owner.tenant_id):
-                into.write(self._app.links.open(self._owner, url[len(DOWNLOADS) :]).data)
+            with serving(self.owner.tenant_id):
+                into.write(self.app.links.open(self.owner, url[len(DOWNLOADS) :]).data)
             return
         from turnlog.client.over_http import fetch
 
@@ -267,30 +267,30 @@ class InProcessBackend:
 
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:
         self._check_open()
-        with serving(self._owner.tenant_id):
-            redriven = self._app.redrive_jobs(self._owner, job_id, failed=failed)
+        with serving(self.owner.tenant_id):
+            redriven = self.app.redrive_jobs(self.owner, job_id, failed=failed)
         self._wake_worker()
         return redriven
 
     def verify(self, session_id: str | None, progress: Callable[[Verification], None]) -> Verification:
         self._check_open()
-        keys = SessionKeys(self._owner, session_id) if session_id is not None else None
-        with serving(self._owner.tenant_id):
-            done = self._app.upkeep.verify(keys, progress)
+        keys = SessionKeys(self.owner, session_id) if session_id is not None else None
+        with serving(self.owner.tenant_id):
+            done = self.app.upkeep.verify(keys, progress)
         if keys is not None and not (done.sessions or done.snapshots or done.damages):
             raise NotFoundError(f"no session {session_id!r}")
         return done
 
     def back_up(self, path: Path, progress: Callable[[Verification], None]) -> Backup:
         self._check_open()
-        return self._app.upkeep.back_up(path, progress)
+        return self.app.upkeep.back_up(path, progress)
 
     def close(self) -> None:
         self._closed = True
         try:
             self._worker.stop()
         finally:
-            self._app.close()
+            self.app.close()
 
     def _wake_worker(self) -> None:
         if self._has_worker:

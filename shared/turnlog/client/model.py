@@ -48,7 +48,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         self.sessions = Sessions(backend)
 
     def __repr__(self) -> str:
-        return f"Turnlog({self._backend})"
+        return f"Turnlog({self.backend})"
 
     @classmethod
     def open(  # noqa: PLR0913
@@ -153,7 +153,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
 
     def close(self) -> None:
         """Close the engine, or the connections to the service."""
-        self._backend.close()
+        self.backend.close()
 
     def __enter__(self) -> Turnlog:
         return self
@@ -225,17 +225,17 @@ class Sessions(SessionImports):
             "bootstrap": bootstrap,
         }
         info = self._call(SessionInfo, "create_session", body=without_none(fields), idempotency_key=idempotency_key)
-        return Session(self._backend, info.session_id)
+        return Session(self.backend, info.session_id)
 
     def get(self, session_id: str) -> Session:
         """Return an existing session. Raises `NotFoundError` when there is none."""
-        session = Session(self._backend, session_id)
+        session = Session(self.backend, session_id)
         session.info()
         return session
 
     def of(self, session_id: str) -> Session:
         """Return the session object of an id without a request. An expired session still has its snapshots."""
-        return Session(self._backend, session_id)
+        return Session(self.backend, session_id)
 
     def get_or_create(self, /, session_id: str, **settings: Any) -> Session:
         """Return the session of an id, or create it with these settings of `create`. Those of an existing session stay."""
@@ -296,7 +296,7 @@ class Session(ConversationCalls, RunCalls, FindingCalls, StateCalls, SnapshotCal
     @property
     def documents(self) -> Documents:
         """Documents of the session: bytes by key, erased with the session."""
-        return Documents(self._backend, self._path)
+        return Documents(self.backend, self._path)
 
     def update(self, /, *, idempotency_key: str | None = None, **settings: Any) -> SessionInfo:
         """Change settings: ``title``, ``system``, ``model``, ``tools``, ``output_reserve``, ``policy``, ``metadata``,
@@ -317,7 +317,7 @@ class Session(ConversationCalls, RunCalls, FindingCalls, StateCalls, SnapshotCal
         Each session has one successor; a repeated call returns the same one.
         """
         info = self._call(SessionInfo, "reset_session", idempotency_key=idempotency_key)
-        return Session(self._backend, info.session_id)
+        return Session(self.backend, info.session_id)
 
     def erase(self, *, idempotency_key: str | None = None) -> Job:
         """Erase the session and its snapshots for good. Reads raise `NotFoundError` from then on.

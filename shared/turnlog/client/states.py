@@ -124,7 +124,7 @@ class JobCalls(OwnerResource):
         also erases expired sessions and hands silent ones to long-term memory, at most once a minute. A job that the worker
         runs at the moment is over when the call returns. A service does its own jobs; there the call returns 0.
         """
-        return self._backend.run_jobs()
+        return self.backend.run_jobs()
 
     def job(self, job_id: str) -> Job:
         """Return one job. Raises `NotFoundError` when there is none."""
@@ -146,7 +146,7 @@ class JobCalls(OwnerResource):
         Without ``job_id``: all dead letters, of every owner, and with ``failed`` the owner's failed jobs too. It needs an
         engine in this process; over HTTP it raises `InvalidInputError`.
         """
-        return self._backend.redrive(job_id, failed=failed)
+        return self.backend.redrive(job_id, failed=failed)
 
 
 class MemoryCalls(OwnerResource):
@@ -183,7 +183,7 @@ class UpkeepCalls(OwnerResource):
         meanwhile. ``damages`` of the answer is empty when no damage was found. ``progress`` is called with the totals after
         each session. It needs an engine in this process; over HTTP it raises `InvalidInputError`.
         """
-        return self._backend.verify(session_id, progress or _ignored)
+        return self.backend.verify(session_id, progress or _ignored)
 
     def backup(self, path: str | Path, *, progress: Callable[[Verification], None] | None = None) -> Backup:
         """Write the database and its blobs to ``path`` and ``path + ".blobs"``, and check what was written.
@@ -191,7 +191,7 @@ class UpkeepCalls(OwnerResource):
         Writers need not stop: the backup shows one moment. Open it with ``sqlite:///PATH``. Raises `InvalidInputError`, code
         ``file_exists``, when ``path`` exists, and over HTTP.
         """
-        return self._backend.back_up(Path(path), progress or _ignored)
+        return self.backend.back_up(Path(path), progress or _ignored)
 
 
 def _ignored(done: Verification) -> None:

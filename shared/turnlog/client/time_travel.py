@@ -48,7 +48,7 @@ class TimeTravel(SessionResource):
         fork = without_none({"session_id": self.id, "at": at})
         fields = {**sent_settings(settings), "fork": fork, **without_none({"session_id": session_id})}
         info = self._call(SessionInfo, "create_session", body=fields, idempotency_key=idempotency_key)
-        return type(self)(self._backend, info.session_id)
+        return type(self)(self.backend, info.session_id)
 
     def replay(self, *, base_state: Mapping[str, Any] | None = None, until: int | str | None = None) -> Replayed:
         """Fold the state again from the history, up to a position or time. Rewinds are followed.
@@ -129,7 +129,7 @@ class SnapshotCalls(SessionResource):
         """
         fields = {"name": name, "kind": kind, "metadata": metadata, "agent_id": agent_id, "keep": keep, "mode": mode}
         body = without_none(fields) | {"if_name_absent": if_name_absent, "pinned": pinned}
-        answer: Snapshot | Job = self._backend.call(
+        answer: Snapshot | Job = self.backend.call(
             "create_snapshot", path=self._path, body=body, idempotency_key=idempotency_key
         )
         return answer
@@ -164,7 +164,7 @@ class SnapshotCalls(SessionResource):
         A full snapshot can also be restored after the session has expired. For a long history the answer is a job.
         """
         path, body = {**self._path, "snapshot": snapshot}, without_none({"as": as_, "session_id": session_id})
-        answer: SessionInfo | Job = self._backend.call(
+        answer: SessionInfo | Job = self.backend.call(
             "restore_snapshot", path=path, body=body, idempotency_key=idempotency_key
         )
         return answer

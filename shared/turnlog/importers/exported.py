@@ -61,7 +61,7 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Callable[[int], Non
 
 
 def _import(log: Turnlog, export: ExportFile, exported: ExportedSession, *, documents: bool) -> str:
-    answer = import_checked(log._backend, export, exported, documents=documents)
+    answer = import_checked(log.backend, export, exported, documents=documents)
     return "new" if answer.status == "imported" else "same"
 
 

@@ -491,6 +491,7 @@ def test_writes_whose_transaction_fails_fail_together(
 
 
 def test_connections_that_forks_have_closed_are_not_kept(tmp_path: Path) -> None:
+    gc.freeze()  # what the process holds by now is not looked through at each count
     database = SqliteDatabase(tmp_path / "turnlog.db")
 
     def connections() -> int:

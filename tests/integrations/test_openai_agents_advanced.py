@@ -193,8 +193,7 @@ STEPS: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.every_engine
-@pytest.mark.parametrize("harness", ["sqlite", "moto"], indirect=True)
+@pytest.mark.parametrize("harness", ["sqlite", pytest.param("moto", marks=pytest.mark.full)], indirect=True)
 @pytest.mark.parametrize("ended", [(), (("clear", None), ("add", TALK[:2]), ("turn", (1, "a")))], ids=["", "cleared"])
 def test_a_program_has_the_same_answers_on_every_engine(harness: Harness, ended: tuple[tuple[str, Any], ...]) -> None:
     steps = [*STEPS, *ended]

@@ -76,7 +76,7 @@ def flips(item: dict[str, Any], chance: random.Random) -> dict[str, Any]:
 
 def test_d4_a_flipped_attribute_is_told_by_its_item_or_changes_nothing(built: Built) -> None:
     chance, wrong = random.Random(23), list[str]()
-    count = {"sqlite": (80, 4_000), "moto": (8, 400)}[built.harness.name][is_full()]
+    count = {"sqlite": (80, 4_000), "moto": (3, 400)}[built.harness.name][is_full()]
     kinds = items_by_kind(built)
     for _ in range(count):
         item = chance.choice(kinds[chance.choice(sorted(kinds))])

@@ -46,7 +46,7 @@ def test_a_child_searches_that_is_forked_while_a_thread_searches() -> None:
     searcher = threading.Thread(target=search)
     searcher.start()
     try:
-        assert all(ends_well(forked(lambda: engine.terms(["cats sleep"]))) for _ in range(10))
+        assert all(ends_well(forked(lambda: engine.terms(["cats sleep"]))) for _ in range(100 if is_full() else 3))
     finally:
         stop.set()
         searcher.join()
@@ -60,7 +60,7 @@ def test_a_child_opens_the_file_that_is_forked_while_a_thread_ends(tmp_path: Pat
         with database.writing():
             begun.set()
 
-    for _ in range(300 if is_full() else 10):
+    for _ in range(300 if is_full() else 4):
         begun = threading.Event()
         writer = threading.Thread(target=write, args=(begun,))
         writer.start()

@@ -276,6 +276,7 @@ CASES: dict[str, Case] = {
 LONG = {
     *("messages of `POST /v1/window`", "messages of `POST /v1/lint`"),
     *("steps of a JSON Patch or Merge Patch", "steps of checking a state and its schema"),
+    *("values of a JSON body", "values of a state", "values of system text, tools, policy and metadata together"),
 }
 """Those whose request at the limit takes seconds: that it is taken is tried in `make full`."""
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -247,6 +247,11 @@ class Harness:
 
     def log(self, tenant: str = "acme", user: str = "ada") -> Turnlog:
         return Turnlog(InProcessBackend(self.app, Owner.of(tenant, user)))
+
+    def other_process(self) -> Harness:
+        """Return the harness of a process that remembers nothing, over the same engine."""
+        app = Application(self.app.engine, self.app.settings, clock=self.clock, ids=self.app.ids)
+        return replace(self, app=app)
 
 
 class _GuardFaults:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import date
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -578,13 +578,9 @@ def act(harness: Any, session: Session, name: str, number: int) -> None:
         seal(harness, session.id)
 
 
-def cold(harness: Any, ask: Callable[[], Any]) -> Any:
-    """Return the answer of a process that remembers nothing, and leave what this one remembers."""
-    remembered, harness.app.corpus._warm = harness.app.corpus._warm, WarmSessions()
-    try:
-        return ask()
-    finally:
-        harness.app.corpus._warm = remembered
+def cold(harness: Any) -> Turnlog:
+    """Return the log of a process that remembers nothing."""
+    return cast("Turnlog", harness.other_process().log())
 
 
 @pytest.mark.usefixtures("small")
@@ -604,9 +600,9 @@ def test_a_warm_search_is_the_search_of_a_process_that_remembers_nothing(harness
         with suppress(TurnlogError):
             act(harness, session, name, number)
         if number % 2 or name == "search":
-            assert asked(session) == cold(harness, lambda: asked(session)), name
-    assert log.search("boats 3") == cold(harness, lambda: log.search("boats 3"))
-    assert asked(session) == cold(harness, lambda: asked(session))
+            assert asked(session) == asked(cold(harness).sessions.of(session.id)), name
+    assert log.search("boats 3") == cold(harness).search("boats 3")
+    assert asked(session) == asked(cold(harness).sessions.of(session.id))
 
 
 @pytest.mark.usefixtures("small")
@@ -620,7 +616,7 @@ def test_what_is_redacted_or_erased_is_not_found_by_what_was_remembered(harness:
     assert session.search("zebra").results and fork.search("zebra").results
     session.redact(position)
     assert session.search("zebra").results == []
-    assert fork.search("zebra") == cold(harness, lambda: fork.search("zebra"))
+    assert fork.search("zebra") == cold(harness).sessions.of("f").search("zebra")
     log.run_jobs()
     assert fork.search("zebra").results == []
     session.search("boats")
@@ -644,19 +640,27 @@ def test_an_expired_session_is_not_found_by_what_was_remembered(harness: Any) ->
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_the_memory_of_indexes_is_bounded(harness: Any) -> None:
-    log, warm = harness.log(), WarmSessions[WarmIndex](30_000)
-    harness.app.corpus._warm, sessions = warm, warm._sessions
-    for number in range(8):
-        session = log.sessions.create(f"s{number}")
+    log, names = harness.log(), [f"s{number}" for number in range(8)]
+    warm = harness.app.corpus.warm_sessions = WarmSessions[WarmIndex](30_000)
+    for number, name in enumerate(names):
+        session = log.sessions.create(name)
         spoken(session, 5, start=7 * number)
         assert session.search("boats").results
-    assert 0 < warm._bytes <= 30_000 and 0 < len(sessions) < 8
-    assert warm._bytes == sum(index.size_bytes for index, _ in sessions.values())
-    large, others = log.sessions.create("large"), set(sessions)
+
+    def remembered() -> dict[str, int]:
+        """Take the indexes of all sessions out and put them back."""
+        indexes = {name: warm.take(SessionKeys(OWNER, name)) for name in (*names, "large")}
+        for name, index in indexes.items():
+            warm.put(SessionKeys(OWNER, name), index)
+        return {name: index.size_bytes for name, index in indexes.items() if index is not None}
+
+    before = remembered()
+    assert 0 < sum(before.values()) <= 30_000 and 0 < len(before) < 8
+    large = log.sessions.create("large")
     spoken(large, 60)
-    before = asked(large)
-    assert SessionKeys(OWNER, "large") not in sessions and asked(large) == before
-    assert set(sessions) == others, "it has no room, and takes none from others"
+    answers = asked(large)
+    assert asked(large) == answers
+    assert remembered() == before, "it has no room, and takes none from others"
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

@@ -17,7 +17,6 @@ from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.linter.rules import lint
 from turnlog.search.session import MAX_COMMITS
 from turnlog.sessions.context_models import WindowAnswer
-from turnlog.sessions.session_history import WarmSessions
 
 SMALL_TALK = "the weather is fine and the coffee was good again in the old place behind the church"
 ORDER = "The order for the green bicycle is AX-77012, and the courier is Meyer."
@@ -283,10 +282,10 @@ def test_w8_a_build_recalls_what_a_later_rewind_has_hidden(harness: Harness, is_
     assert ORDER in str(window.messages) and window.manifest.build is not None
     for to in (40, 1):
         session.rewind(to=to)
-        for _ in ("warm", "cold"):
-            assert session.context(build=window.manifest.build).messages == window.messages
-            assert session.context(budget=1_500, at=window.head).messages == window.messages
-            harness.app.corpus._warm = WarmSessions()
+        for process in (harness, harness.other_process()):
+            view = process.log().sessions.of(session.id)
+            assert view.context(build=window.manifest.build).messages == window.messages
+            assert view.context(budget=1_500, at=window.head).messages == window.messages
 
 
 def test_results_of_tools_come_back_with_their_refs_and_values(harness: Harness) -> None:

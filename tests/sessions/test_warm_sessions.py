@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import Thread
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.effort import examples, is_full
 from tests.support.cold_windows import cold, window
 from turnlog.client.model import Session
 from turnlog.core.errors import TurnlogError
+from turnlog.core.identity import Owner
+from turnlog.log.keys import SessionKeys
 from turnlog.sessions import session_history
 from turnlog.sessions.session_history import WarmSessions
 from turnlog.windows.plan import WindowPlan
@@ -163,6 +166,13 @@ def test_W11_holds_at_the_limit_of_reading(
             before = {}
 
 
+OWNER = Owner.of("acme", "ada")
+
+
+def keys_of(session: Session) -> SessionKeys:
+    return SessionKeys(OWNER, session.id)
+
+
 def talk(session: Session, count: int) -> None:
     for number in range(count):
         session.append({"role": ("user", "assistant")[number % 2], "content": f"{number}: {WORDS}"})
@@ -212,11 +222,11 @@ def test_a_session_that_grows_is_read_anew_now_and_then(harness: Harness) -> Non
     session = harness.log().sessions.create()
     talk(session, 60)
     session.context(budget=1_500)
-    for _ in range(60):
-        talk(session, 2)
+    for _ in range(30):
+        session.append(*({"role": ("user", "assistant")[number % 2], "content": WORDS} for number in range(10)))
         session.context(budget=1_500)
-    remembered = harness.app.build_context._warm._sessions
-    ((held, _),) = remembered.values()
+    held = harness.app.build_context.warm_sessions.take(keys_of(session))
+    assert held is not None
     assert len(held.messages) <= 1.5 * session_history.FIRST_ITEMS + session_history.LEAST_GROWTH
 
 
@@ -260,10 +270,7 @@ def test_a_message_that_was_redacted_by_another_process_is_in_no_warm_window(har
     talk(session, 6)
     session.append({"role": "user", "content": "My PIN is 1234."})
     assert "1234" in str(session.context().messages)
-    remembered = harness.app.build_context._warm
-    harness.app.build_context._warm = WarmSessions()
-    session.redact(session.info().head)
-    harness.app.build_context._warm = remembered
+    harness.other_process().log().sessions.of(session.id).redact(session.info().head)
     assert "1234" not in str(session.context().messages)
 
 
@@ -319,14 +326,12 @@ def test_other_settings_are_in_the_next_window(harness: Harness) -> None:
 
 def test_what_is_remembered_of_another_log_is_not_used(harness: Harness) -> None:
     """An id may come back after an erasure, with as many commits."""
-    log, warm = harness.log(), harness.app.build_context._warm
+    log, warm = harness.log(), harness.app.build_context.warm_sessions
     for number in range(2):
         session = log.sessions.create(f"s{number}")
         session.append(*({"role": "user", "content": f"{number} {index}"} for index in range(4)))
         session.context()
-    first, second = warm._sessions
-    (other, size) = warm._sessions[first]
-    warm._sessions[second] = other, size
+    warm.put(keys_of(session), warm.take(SessionKeys(OWNER, "s0")))
     assert window(session) == cold(harness, session)
     assert "1 3" in str(session.context().messages)
 
@@ -369,15 +374,39 @@ def test_threads_on_one_session_get_the_same_windows(harness: Harness) -> None:
 
 
 def test_the_memory_of_a_process_is_bounded(harness: Harness) -> None:
-    use_case = harness.app.build_context
-    use_case._warm = WarmSessions(max_bytes=60_000)
+    warm = harness.app.build_context.warm_sessions = WarmSessions(max_bytes=60_000)
     for number in range(6):
         session = harness.log().sessions.create(f"s{number}")
         talk(session, 6)
         session.context()
-    assert 0 < len(use_case._warm._sessions) < 6
-    assert use_case._warm._bytes == sum(size for _, size in use_case._warm._sessions.values()) <= 60_000
-    assert "s5" in {keys.session_id for keys in use_case._warm._sessions}
+    held = [warm.take(SessionKeys(OWNER, f"s{number}")) for number in range(6)]
+    sizes = [session.size_bytes for session in held if session is not None]
+    assert held[0] is None and held[5] is not None
+    assert sum(sizes) <= 60_000
+
+
+@dataclass(frozen=True)
+class Sized:
+    size_bytes: int
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([None, 1, 30, 60, 100, 101]))))
+def test_a_cache_of_sessions_keeps_the_newest_that_fit(actions: list[tuple[str, int | None]]) -> None:
+    """No size: the session is taken out. A list of the sessions, oldest first, is the model."""
+    cache, kept = WarmSessions[Sized](max_bytes=100), dict[str, int]()
+    for name, size in actions:
+        if size is None:
+            assert cache.take(SessionKeys(OWNER, name)) == (Sized(kept.pop(name)) if name in kept else None)
+            continue
+        cache.put(SessionKeys(OWNER, name), Sized(size))
+        if size <= 100:
+            kept.pop(name, None)
+            kept[name] = size
+        while sum(kept.values()) > 100:
+            del kept[next(iter(kept))]
+    assert {name: cache.take(SessionKeys(OWNER, name)) for name in "abcd"} == {
+        name: Sized(kept[name]) if name in kept else None for name in "abcd"
+    }
 
 
 def test_windows_of_many_budgets_leave_no_more_than_those_of_a_few(harness: Harness) -> None:
@@ -385,8 +414,11 @@ def test_windows_of_many_budgets_leave_no_more_than_those_of_a_few(harness: Harn
     talk(session, 60)
 
     def remembered() -> int:
-        ((warm, _),) = harness.app.build_context._warm._sessions.values()
-        assembled = warm.memory.assembled
+        warm = harness.app.build_context.warm_sessions
+        held = warm.take(keys_of(session))
+        warm.put(keys_of(session), held)
+        assert held is not None and held.memory.assembled is not None
+        assembled = held.memory.assembled
         units = [unit for loop in assembled.loops for unit in loop.units]
         return sum(len(part.followed) for part in (*assembled.loops, *units) if hasattr(part, "followed"))
 

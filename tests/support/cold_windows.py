@@ -21,8 +21,8 @@ def window(session: Session, **options: Any) -> dict[str, Any]:
 def cold(harness: Harness, session: Session, **options: Any) -> dict[str, Any]:
     """Return the window of a process that remembers nothing, and leave what this one remembers."""
     use_case = harness.app.build_context
-    remembered, use_case._warm = use_case._warm, WarmSessions()
+    remembered, use_case.warm_sessions = use_case.warm_sessions, WarmSessions()
     try:
         return window(session, **options)
     finally:
-        use_case._warm = remembered
+        use_case.warm_sessions = remembered

@@ -94,7 +94,7 @@ class SessionReader:
         self._log = log
         self._segments = segments
         self._indexes = indexes
-        self._warm = WarmSessions[WarmIndex](INDEX_BYTES)
+        self.warm_sessions = WarmSessions[WarmIndex](INDEX_BYTES)
 
     def read(self, keys: SessionKeys, *, newest: int = MAX_POSITION, until: float = math.inf) -> SearchedSession:
         """Read a session's corpus, of the ``newest`` positions at most; raise `NotFoundError` without a session.
@@ -102,7 +102,7 @@ class SessionReader:
         Raises `UnavailableError` when the log, of which no index is known, is not read ``until`` a time of `time.monotonic`.
         """
         kept = dict[int, Commit]()
-        warm = self._warm.take(keys)
+        warm = self.warm_sessions.take(keys)
         index = self._grown(keys, warm, self._behind(keys, warm.header, kept)) if warm is not None else None
         stretches, is_complete = self._stretches(keys, index.header) if index is not None else (), True
         # A rewind may bring back what an earlier rewind had hidden.
@@ -126,7 +126,7 @@ class SessionReader:
         Raises `UnavailableError` when the log, of which no index is known, is not read within ``seconds``.
         ``commits`` are the newest ones up to the header, as far as they are known. No request when they follow the known index.
         """
-        kept, warm = {commit.header.first: commit for commit in commits}, self._warm.take(keys)
+        kept, warm = {commit.header.first: commit for commit in commits}, self.warm_sessions.take(keys)
         index = None
         if warm is not None:
             places = {commit.header.hash: place for place, commit in enumerate(commits)}
@@ -146,7 +146,7 @@ class SessionReader:
     def _remember(self, keys: SessionKeys, index: WarmIndex) -> None:
         # A redaction is noted in forks after it is answered, so what a fork reads of another log is not remembered.
         if not any(part.is_shared for part in index.parts):
-            self._warm.put(keys, index)
+            self.warm_sessions.put(keys, index)
 
     def _behind(self, keys: SessionKeys, known: Header, kept: dict[int, Commit]) -> Sequence[Commit]:
         """Read the commits from a known one on; return none when the log has changed."""

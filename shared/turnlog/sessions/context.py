@@ -164,7 +164,7 @@ class BuildContexts:
         self._summaries = summaries
         self._models = models
         self._find = find
-        self._warm = WarmSessions[WarmSession]()
+        self.warm_sessions = WarmSessions[WarmSession]()
 
     def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
         keys, stored_build = SessionKeys(owner, session_id), body.build
@@ -187,7 +187,7 @@ class BuildContexts:
         if stored_build is not None and stored_build.elsewhere != window.elsewhere:
             _mismatch("elsewhere", "what other sessions had, or what was ranked by an embedder, is not found again")
         if reading.position is None:
-            self._warm.put(keys, history.warm())
+            self.warm_sessions.put(keys, history.warm())
         return window_answer(
             window,
             [*history.kept, *history.sources],
@@ -221,7 +221,7 @@ class BuildContexts:
         position = position_of_call(self._log, keys, body)
         if position is not None:
             return read_up_to(self._log, keys, position, is_build=body.build is not None)
-        return read_newest(self._log, keys, self._warm.take(keys) if body.parent is None else None)
+        return read_newest(self._log, keys, self.warm_sessions.take(keys) if body.parent is None else None)
 
     def _settings_and_summary(self, reading: SessionReading) -> tuple[SessionSettings, SummaryEvent | None]:
         """Return the settings at the window's position, and the summary there, if reading them has found it."""

@@ -237,13 +237,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @dataclass
 class Harness:
-    """An application on one engine, with its clock, its faults and its meter."""
+    """An application on one engine, with its clock and its faults; on moto with its meter and its `Clients` of AWS too."""
 
     name: str
     app: Application
     clock: FixedClock
     faults: Any
     meter: Any = None
+    clients: Any = None
 
     def log(self, tenant: str = "acme", user: str = "ada") -> Turnlog:
         return Turnlog(InProcessBackend(self.app, Owner.of(tenant, user)))
@@ -327,7 +328,7 @@ def moto_harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
         table = DynamoItemTable(clients.dynamodb, "turnlog", sleep=clock.sleep)
         engine = Engine("dynamodb", table, S3BlobStore(clients.s3, "turnlog-blobs"), queue, lambda: None)
         app = Application(engine, Settings(), clock=clock, ids=SequentialIds())
-        yield Harness("moto", app, clock, _GuardFaults(guard), guard)
+        yield Harness("moto", app, clock, _GuardFaults(guard), guard, clients)
 
 
 @pytest.fixture(params=["sqlite", "moto"])

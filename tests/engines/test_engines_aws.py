@@ -17,6 +17,7 @@ from moto.core import DEFAULT_ACCOUNT_ID  # type: ignore[attr-defined]
 from moto.s3.models import s3_backends
 
 from tests.faulty_engines import FaultyGuard
+from tests.support.aws_requests import AnsweredRequests, on_every_client
 from turnlog.core.errors import CorruptError, ThrottledError, TooLargeError, TurnlogError, UnavailableError
 from turnlog.core.limits import with_deadline
 from turnlog.engines.aws_clients import Clients, fitting
@@ -472,10 +473,12 @@ def test_limits_of_sqs_are_checked_before_a_request(clients: Clients) -> None:
 # Clients
 
 
-def test_a_client_is_made_once_and_only_when_asked_for(clients: Clients) -> None:
-    assert clients._opened == {}, "naming a client makes none"
+def test_a_client_is_made_once_and_only_when_asked_for(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = list[str]()
+    on_every_client(monkeypatch, lambda service, _client: services.append(service))
+    assert [clients.dynamodb, clients.s3, clients.sqs] and services == [], "naming a client makes none"
     assert clients.dynamodb.meta is clients.dynamodb.meta
-    assert [service for service, _ in clients._opened] == ["dynamodb"]
+    assert services == ["dynamodb"]
     config = clients.dynamodb.meta.config
     assert (config.connect_timeout, config.read_timeout) == (2, 5)  # type: ignore[attr-defined]
     assert config.retries == {"mode": "standard", "total_max_attempts": 1}  # type: ignore[attr-defined]
@@ -563,7 +566,12 @@ def test_what_is_asked_of_a_queue(clients: Clients) -> None:
         {"QueueUrl": dead_url, "MaxNumberOfMessages": 2, "VisibilityTimeout": 0, **every},
         {"QueueUrl": dead_url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 300, **every},
     ]
-    assert SqsJobQueue(clients.sqs, url)._look_seconds == 1
+
+
+def test_a_redrive_waits_a_second_so_that_all_hosts_of_sqs_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    aws = AnsweredRequests(monkeypatch)
+    SqsJobQueue(Clients(REGION).sqs, "https://jobs", "https://dead").redrive(lambda _body: "acme")
+    assert [request.body["WaitTimeSeconds"] for request in aws.requests] == [1]
 
 
 def test_a_queue_may_be_named_and_is_looked_up_once(clients: Clients) -> None:

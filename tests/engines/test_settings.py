@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.aws_requests import Answer, AnsweredRequests
 from turnlog import Turnlog
-from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.app import Application
+from turnlog.client.in_process import InProcessBackend
+from turnlog.core.errors import InvalidInputError, TurnlogError, UnavailableError
+from turnlog.core.identity import serving
 from turnlog.engines import Engine, RandomIds, SystemClock, make_chat_model, make_counter, make_embedder, make_engine
-from turnlog.ports import JOB_KINDS, Key
+from turnlog.ports import JOB_KINDS, JobKind, JobQueue, Key, Prompt
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
@@ -33,7 +40,10 @@ def test_a_build_keeps_its_budget_when_the_table_changes(monkeypatch: pytest.Mon
     with Turnlog.open("memory://") as log:
         session = log.sessions.create("s", model="gpt-4o")
         window = session.context()
-        log.backend.app.build_context._models = {"gpt-4o": 5_000}  # type: ignore[attr-defined]
+        app = log.backend.app  # type: ignore[attr-defined]
+        settings = app.settings.model_copy(update={"models": {"gpt-4o": 5_000}})
+        other = Application(app.engine, settings, clock=app.clock, ids=app.ids)
+        session = Turnlog(InProcessBackend(other, log.backend.owner)).sessions.of("s")  # type: ignore[attr-defined]
         assert session.context().manifest.budget.tokens == 904
         assert session.context(build=window.manifest.build) == window
 
@@ -66,12 +76,22 @@ def test_an_engine_that_is_none_is_refused_by_name(
     assert raised.value.error_code == "invalid_settings" and not list(tmp_path.iterdir())
 
 
+QUEUES = "https://sqs.example.com/1/"
+IN_2100 = datetime(2100, 1, 1, tzinfo=UTC)
+ANSWERS: dict[str, Answer] = {
+    "GetQueueUrl": lambda body: {"QueueUrl": QUEUES + body["QueueName"]},
+    "SendMessage": lambda body: {"MessageId": body["MessageBody"]},
+    "GetQueueAttributes": lambda body: {
+        "Attributes": {
+            "RedrivePolicy": json.dumps({"deadLetterTargetArn": f"arn:{body['QueueUrl'].rpartition('/')[2]}-dead"})
+        }
+    },
+}
+
+
 @pytest.fixture
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"):
-        monkeypatch.delenv(name, raising=False)
+def aws(monkeypatch: pytest.MonkeyPatch) -> AnsweredRequests:
+    return AnsweredRequests(monkeypatch, ANSWERS)
 
 
 def engine_of(url: str, **settings: Any) -> Engine:
@@ -95,34 +115,46 @@ def test_an_address_of_a_table_has_a_bucket_and_known_options(url: str) -> None:
     assert raised.value.error_code == "invalid_settings"
 
 
-def test_a_table_and_a_bucket_are_enough_and_have_no_jobs() -> None:
-    engine: Any = engine_of("dynamodb://table?bucket=blobs&region=eu-west-1")
-    assert (engine.name, engine.items._table_name, engine.blobs._bucket) == ("dynamodb", "table", "blobs")
+def test_a_table_and_a_bucket_are_enough_and_have_no_jobs(aws: AnsweredRequests) -> None:
+    engine = engine_of("dynamodb://table?bucket=blobs&region=eu-west-1")
+    engine.items.get_many([Key("p", "s")])
+    engine.blobs.put("name", b"")
+    read, put = aws.requests
+    assert (engine.name, read.body["TableName"]) == ("dynamodb", "table")
+    assert put.url == "https://blobs.s3.eu-west-1.amazonaws.com/name"
     assert [engine.queue_of(kind) for kind in JOB_KINDS] == [None] * len(JOB_KINDS)
     assert engine.copy_to is None
     engine.release()
     engine.close()
 
 
-def test_each_kind_of_job_goes_to_the_queue_of_its_name_and_others_to_the_common_one() -> None:
-    url = "dynamodb://t?bucket=b&queue=common&dead_letters=dead&compress_queue=c&snapshot_queue=s&offload_queue=o"
-    engine: Any = engine_of(url)
-    queues = {kind: engine.queue_of(kind)._queue for kind in JOB_KINDS}
-    assert queues == {
+def test_each_kind_of_job_goes_to_the_queue_of_its_name_and_others_to_the_common_one(aws: AnsweredRequests) -> None:
+    queues = "queue=common&dead_letters=dead&compress_queue=c&snapshot_queue=s&offload_queue=o"
+
+    def queue_of(engine: Engine, kind: JobKind) -> str:
+        queue = engine.queue_of(kind)
+        assert queue is not None and queue.send(kind, group="acme") == kind
+        return str(aws.requests[-1].body["QueueUrl"]).removeprefix(QUEUES)
+
+    def dead_letters_of(queue: JobQueue | None) -> str:
+        assert queue is not None and queue.dead_letters() == ()
+        return str(aws.requests[-1].body["QueueUrl"]).removeprefix(QUEUES)
+
+    engine = engine_of(f"dynamodb://t?bucket=b&region=eu-west-1&{queues}")
+    assert {kind: queue_of(engine, kind) for kind in JOB_KINDS} == {
         **dict.fromkeys(("compress", "seal", "index"), "c"),
         **dict.fromkeys(("snapshot", "restore", "export"), "s"),
         **dict.fromkeys(("erase", "erase_user", "sweep", "redact"), "common"),
         "offload": "o",
     }
-    assert (engine.queue._dead_letters, engine.queue_of("seal")._dead_letters) == ("dead", None)
-    alone: Any = engine_of("dynamodb://t?bucket=b&erase_queue=e")
+    assert [dead_letters_of(queue) for queue in (engine.queue, engine.queue_of("seal"))] == ["dead", "c-dead"]
+    alone = engine_of("dynamodb://t?bucket=b&erase_queue=e&region=eu-west-1")
     assert alone.queue is None and alone.queue_of("seal") is None
-    assert alone.queue_of("redact")._queue == "e"
-    common: Any = engine_of("dynamodb://t?bucket=b&queue=q")
-    assert (common.queue_of("seal")._queue, common.queue._dead_letters) == ("q", None)
+    assert queue_of(alone, "redact") == "e"
+    common = engine_of("dynamodb://t?bucket=b&queue=q&region=eu-west-1")
+    assert (queue_of(common, "seal"), dead_letters_of(common.queue)) == ("q", "q-dead")
 
 
-@pytest.mark.usefixtures("credentials")
 @pytest.mark.parametrize(
     ("region", "endpoint_url", "address"),
     [
@@ -131,14 +163,20 @@ def test_each_kind_of_job_goes_to_the_queue_of_its_name_and_others_to_the_common
     ],
 )
 def test_clients_are_of_the_region_and_the_address_of_the_settings(
-    region: str, endpoint_url: str | None, address: str
+    aws: AnsweredRequests, region: str, endpoint_url: str | None, address: str
 ) -> None:
     url = f"dynamodb://t?bucket=b&queue=q&region={region}"
-    engine: Any = engine_of(url, endpoint_url=endpoint_url)
-    for client in (engine.items._client, engine.blobs._client, engine.queue._client):
-        assert client.meta.region_name == region
-        assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 4}
-    assert engine.items._client.meta.endpoint_url == address
+    engine = engine_of(url, endpoint_url=endpoint_url)
+    engine.items.get_many([Key("p", "s")])
+    engine.blobs.put("name", b"")
+    assert engine.queue is not None
+    engine.queue.dead_letters()
+    assert {request.client.service_model.service_name for request in aws.requests} == {"dynamodb", "s3", "sqs"}
+    for request in aws.requests:
+        assert request.client.region_name == region
+        assert request.client.config.retries == {"mode": "standard", "total_max_attempts": 4}
+    assert aws.requests[0].url.startswith(address)
+    aws.requests.clear()
     settings = Settings(
         engine=url,
         endpoint_url=endpoint_url,
@@ -147,20 +185,26 @@ def test_clients_are_of_the_region_and_the_address_of_the_settings(
         rerank_model="cohere.embed-multilingual-v3",
         rerank_timeout_seconds=2,
     )
-    models: list[Any] = [make_chat_model(settings, FixedClock()), make_embedder(settings)]
-    for model in models:
-        client = model._clients.open("bedrock-runtime", read_timeout_seconds=1)
-        assert client.meta.region_name == region
-        assert client.meta.config.retries["total_max_attempts"] == 1, "the caller makes the other tries"
-        assert (client.meta.endpoint_url == endpoint_url) is (endpoint_url is not None)
-    assert [model._timeout_seconds for model in models] == [7, 2]
+    with suppress(TurnlogError):
+        make_chat_model(settings, FixedClock()).answer(Prompt("Be brief.", "hi", 1), max_tokens=1)
+    embedder = make_embedder(settings)
+    with suppress(TurnlogError):
+        assert embedder is not None and embedder.embed(["hi"])
+    for request in aws.requests:
+        assert request.client.region_name == region
+        assert request.client.config.retries["total_max_attempts"] == 1, "the caller makes the other tries"
+        assert (request.client.endpoint_url == endpoint_url) is (endpoint_url is not None)
+    assert [request.client.config.read_timeout for request in aws.requests] == [7, 2]
 
 
-@pytest.mark.usefixtures("credentials")
-def test_a_tenants_role_signs_what_stores_data() -> None:
+def test_a_tenants_role_signs_what_stores_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    credentials = {"AccessKeyId": "theirs", "SecretAccessKey": "s", "SessionToken": "t", "Expiration": IN_2100}
+    AnsweredRequests(monkeypatch, {"AssumeRole": lambda _body: {"Credentials": credentials}})
     role = "arn:aws:iam::111122223333:role/tenants"
-    engine: Any = engine_of("dynamodb://t?bucket=b&region=eu-west-1", tenant_role_arn=role)
-    assert engine.items._client._request_signer._credentials.method == "assume-role"
+    engine = engine_of("dynamodb://t?bucket=b&region=eu-west-1", tenant_role_arn=role)
+    with serving("acme"):
+        url = engine.blobs.url("acme/name", seconds=60, filename="name")
+    assert url is not None and "X-Amz-Credential=theirs%2F" in url and "X-Amz-Security-Token=t" in url
 
 
 @pytest.mark.parametrize("place", [":memory:", "%3Amemory%3A", "./:memory:"])

@@ -20,6 +20,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
+from botocore.signers import RequestSigner
 from moto import mock_aws
 from moto.core.botocore_stubber import MockRawResponse
 from moto.s3.models import s3_backends
@@ -27,6 +28,7 @@ from moto.s3.models import s3_backends
 from tests.functions.events import Context, Handler, handler_of, load, run_events
 from tests.http.events import event
 from tests.iam import Asked, allows, asked, may_assume, resolved
+from tests.support.aws_requests import on_every_client
 from tests.support.templates import template
 from turnlog.core.errors import UnavailableError
 from turnlog.engines import SystemClock
@@ -80,11 +82,14 @@ class Iam:
     def role_of(self, function: str) -> str:
         return str(self.resources[function]["Properties"]["Role"]["Fn::GetAtt"][0])
 
-    def _signed(self, request_signer: Any, signature_version: str, **_: Any) -> None:
+    def _signed(
+        self, request_signer: RequestSigner, signing_name: str, region_name: str, signature_version: str, **_: Any
+    ) -> None:
         """Of an address that somebody gets: nothing is sent."""
         if signature_version.endswith("-query"):
             _, _, params = self._under_way[-1]
-            role, tenant = self._sessions[request_signer._credentials.get_frozen_credentials().access_key]
+            signer = request_signer.get_auth_instance(signing_name, region_name, "v4")
+            role, tenant = self._sessions[signer.credentials.access_key]
             for item in asked("s3", "GetObject", params):
                 call = Call(self.running, role, tenant, item)
                 (self.calls if self._is_allowed(call, params) else self.refused).append(call)
@@ -191,14 +196,7 @@ def deployed(parameters: Mapping[str, str]) -> Iterator[Deployment]:
         patch.setenv("AWS_DEFAULT_REGION", REGION)
         made = Deployment(expanded, deploy(expanded, Clients(REGION)), patch)
         patch.setenv("TURNLOG_TOKEN_COUNTER", "estimate")
-        make = Clients._make
-
-        def watched(self: Clients, service: str, read_timeout_seconds: int) -> Any:
-            client = make(self, service, read_timeout_seconds)
-            made.iam.watch(client)
-            return client
-
-        patch.setattr(Clients, "_make", watched)
+        on_every_client(patch, lambda _service, client: made.iam.watch(client))
         yield made
 
 

@@ -74,7 +74,5 @@ def test_the_folders_of_aws_data_path_come_first(tmp_path: Path, monkeypatch: py
 def test_clients_of_a_region_read_that_way(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
-    clients = Clients("eu-central-1")
-    clients.open("dynamodb", read_timeout_seconds=5)
-    assert clients._session is not None
-    assert isinstance(clients._session.get_component("data_loader"), ServiceModels)
+    client = Clients("eu-central-1").open("dynamodb", read_timeout_seconds=5)
+    assert type(client.meta.service_model.metadata) is dict, "botocore's own loader makes an OrderedDict"

@@ -17,6 +17,7 @@ from moto import mock_aws
 from moto.core.botocore_stubber import MockRawResponse
 
 from tests.functions.deployment import noise
+from tests.support.aws_requests import on_every_client
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.client.in_process import InProcessBackend
@@ -40,23 +41,19 @@ class Watched:
         self.assumed = dict[str, str]()
         self.hosts = set[str]()
         self.sts_answers: Callable[[], AWSResponse | None] = lambda: None
-        make = Clients._make
-
-        def watched(clients: Clients, service: str, read_timeout_seconds: int) -> Any:
-            client = make(clients, service, read_timeout_seconds)
-            if service == "sts":
-                client.meta.events.register_first("before-send", self._asked)
-                client.meta.events.register("after-call", self._answered)
-                client.meta.events.register("before-parameter-build", self._named)
-            else:
-                client.meta.events.register_first("before-send", self._sent)
-            return client
-
-        patch.setattr(Clients, "_make", watched)
+        on_every_client(patch, self._watch)
         settings = Settings(
             engine=f"dynamodb://t?bucket={BUCKET}&region={REGION}", tenant_role_arn=ROLE, token_counter="estimate"
         )
         self.app = make_application(settings)
+
+    def _watch(self, service: str, client: Any) -> None:
+        if service == "sts":
+            client.meta.events.register_first("before-send", self._asked)
+            client.meta.events.register("after-call", self._answered)
+            client.meta.events.register("before-parameter-build", self._named)
+        else:
+            client.meta.events.register_first("before-send", self._sent)
 
     def log(self, tenant: str) -> Turnlog:
         return Turnlog(InProcessBackend(self.app, Owner.of(tenant, "ada")))
@@ -222,7 +219,6 @@ for role, loaded in (("", False), ({ROLE!r}, True)):
     clients = Clients({REGION!r}, tenant_role_arn=role)
     clients.dynamodb.meta, clients.s3.meta
     assert ("turnlog.engines.aws_tenants" in sys.modules) is loaded, role
-    assert {{service for service, _ in clients._opened}} == {{"dynamodb", "s3"}}
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -124,7 +124,7 @@ def test_e3_versions_that_s3_keeps_are_no_erased_session(moto: Harness, tells: C
     log = moto.log()
     session = log.sessions.create("s")
     session.append({"role": "user", "content": "hi"}, HUGE)
-    job, events = session.erase(), moto.app.engine.blobs._client.meta.events  # type: ignore[attr-defined]
+    job, events = session.erase(), moto.clients.s3.meta.events
 
     def keep(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         context["kept"] = [
@@ -172,7 +172,7 @@ def hold_back(moto: Harness) -> list[int]:
         if "left" in context:
             parsed[answers[model.name]] = context["left"]
 
-    events = moto.app.engine.items._client.meta.events  # type: ignore[attr-defined]
+    events = moto.clients.dynamodb.meta.events
     for operation in answers:
         events.register(f"provide-client-params.dynamodb.{operation}", take_a_part)
         events.register(f"after-call.dynamodb.{operation}", give_back)

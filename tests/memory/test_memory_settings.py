@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
+from tests.support.aws_requests import AnsweredRequests
 from turnlog import Turnlog
 from turnlog.app import make_application, make_memory
 from turnlog.core.errors import InvalidInputError
@@ -54,25 +54,33 @@ def test_settings_that_are_not_whole_are_refused_at_start(environment: dict[str,
     assert CANARY not in str(raised.value)
 
 
-def test_the_region_is_that_of_the_memory() -> None:
-    def region(**given: str) -> str | None:
-        settings = Settings(engine="dynamodb://T?bucket=B&region=eu-central-1", memory="agentcore", **given)  # type: ignore[arg-type]
-        engine = make_memory(settings, FixedClock(), SequentialIds())
-        return engine._calls._clients._region  # type: ignore[union-attr, no-any-return]
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> AnsweredRequests:
+    return AnsweredRequests(monkeypatch, {"ListMemoryRecords": lambda _body: {"memoryRecordSummaries": []}})
+
+
+def ask(settings: Settings) -> None:
+    """Ask the memory engine of the settings for ada's memories."""
+    engine = make_memory(settings, FixedClock(), SequentialIds())
+    assert engine is not None and not engine.page(Owner.of("acme", "ada"), limit=1).memories
+
+
+def test_the_region_is_that_of_the_memory(aws: AnsweredRequests) -> None:
+    def region(**options: str) -> str:
+        ask(Settings(engine="dynamodb://T?bucket=B&region=eu-central-1", memory="agentcore", **options))  # type: ignore[arg-type]
+        return str(aws.requests[-1].client.region_name)
 
     assert region(memory_id=ARN) == "eu-west-1"
     assert region(memory_id=ARN, memory_region="us-east-1") == "us-east-1"
     assert region(memory_id="turnlog_memory-Ab12Cd34Ef") == "eu-central-1"
 
 
-def test_requests_to_the_memory_have_the_time_and_the_namespace_of_the_settings() -> None:
-    settings = Settings(
-        memory="agentcore", memory_id=ARN, memory_timeout_seconds=7, memory_namespace="/own/{actorId}/{sessionId}/"
-    )
-    engine: Any = make_memory(settings, FixedClock(), SequentialIds())
-    assert engine._calls._timeout_seconds == 7
-    assert engine._namespaces.of_person(Owner.of("acme", "ada")) == "/own/t-acme:u-ada/"
-    assert engine._calls._clients._max_attempts == 2
+def test_requests_to_the_memory_have_the_time_and_the_namespace_of_the_settings(aws: AnsweredRequests) -> None:
+    template = "/own/{actorId}/{sessionId}/"
+    ask(Settings(memory="agentcore", memory_id=ARN, memory_timeout_seconds=7, memory_namespace=template))
+    (request,) = aws.requests
+    assert request.body["namespacePath"] == "/own/t-acme:u-ada/"
+    assert (request.client.config.read_timeout, request.client.config.retries["total_max_attempts"]) == (7, 2)
 
 
 def test_the_secret_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:

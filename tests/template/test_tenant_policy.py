@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from botocore.client import BaseClient
 
 from tests.conftest import ROOT, Harness, moto_harness
 from tests.iam import Asked, allows, asked
@@ -39,17 +38,14 @@ def permitted(tenant_id: str, one: Asked) -> bool:
 class Recorded:
     """What DynamoDB and S3 are asked for, in the words of IAM."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, moto: Harness) -> None:
         self.asked = dict[str, Asked]()
-        inner = BaseClient._make_api_call  # type: ignore[attr-defined]
+        for client in (moto.clients.dynamodb, moto.clients.s3):
+            client.meta.events.register("before-parameter-build", self._record)
 
-        def record(client: Any, operation: str, params: dict[str, Any]) -> Any:
-            service = client.meta.service_model.service_name
-            if service != "sqs":
-                self.asked |= {str(item): item for item in asked(service, operation, params)}
-            return inner(client, operation, params)
-
-        monkeypatch.setattr(BaseClient, "_make_api_call", record)
+    def _record(self, params: Mapping[str, Any], model: Any, **_: Any) -> None:
+        service = model.service_model.service_name
+        self.asked |= {str(item): item for item in asked(service, model.name, params)}
 
 
 @pytest.fixture
@@ -58,9 +54,9 @@ def moto(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
         yield made
 
 
-def test_a_program_of_one_tenant_has_what_it_needs_and_no_more(moto: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_of_one_tenant_has_what_it_needs_and_no_more(moto: Harness) -> None:
     list(moto.log("somebody", "else").sessions.list())  # the page says that one list comes first
-    recorded = Recorded(monkeypatch)
+    recorded = Recorded(moto)
     ids = {Owner.of(name, "ada").tenant_id for name in TENANTS}
     assert len(ids) == len(TENANTS)
     for tenant in ("a", "*"):  # as it is in keys, and by its digest

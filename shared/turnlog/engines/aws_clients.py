@@ -71,10 +71,11 @@ class Clients:
         place = service, read_timeout_seconds
         with self._lock:
             if place not in self._opened:
-                self._opened[place] = self._make(service, read_timeout_seconds)
+                self._opened[place] = self.make(service, read_timeout_seconds)
             return self._opened[place]
 
-    def _make(self, service: str, read_timeout_seconds: float) -> Any:
+    def make(self, service: str, read_timeout_seconds: float) -> Any:
+        """Return a new client of a service. Not safe to call from two threads at once, as `open` is."""
         from botocore.config import Config
 
         config = Config(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import unicodedata
-from hashlib import md5
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,9 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.token_texts import NASTY, count, ranks
-from turnlog.engines import piece_counter, token_counters
+from turnlog.engines import piece_counter
 from turnlog.engines.piece_counter import PieceCounter
-from turnlog.engines.token_counters import TiktokenCounter
 from turnlog_vocabulary import NO_TOKEN, TokenTable
 
 PARTS = [
@@ -93,20 +93,21 @@ def test_long_pieces_and_unassigned_characters_are_left_to_tiktoken(text: str) -
     assert counter.count("a" * 512) == count("a" * 512)
 
 
-def test_many_different_words_are_left_to_tiktoken_and_counted_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(piece_counter, "NEW_BYTES", 1_000)
-    monkeypatch.setattr(token_counters, "_encodings", [])
-    token_counters._pieces.cache_clear()
-    counter, texts = (
-        TiktokenCounter(),
-        [f"Wörter {hashed.hexdigest()}" for hashed in map(md5, map(str.encode, map(str, range(100))))],
+def test_many_different_words_are_left_to_tiktoken_and_counted_the_same() -> None:
+    texts = [f"Wörter {sha256(str(number).encode()).hexdigest()}" for number in range(100)]
+    code = (
+        "import json, sys\n"
+        "from turnlog.engines import piece_counter\n"
+        "from turnlog.engines.token_counters import TiktokenCounter\n"
+        "piece_counter.NEW_BYTES, counter = 1_000, TiktokenCounter()\n"
+        "print(json.dumps([(counter.count(text), 'tiktoken' in sys.modules) for text in json.load(sys.stdin)]))\n"
     )
-    counts, loaded = list[int](), list[bool]()
-    for text in texts:
-        counts.append(counter.count(text))
-        loaded.append(bool(token_counters._encodings))
-    assert counts == list(map(count, texts))
-    assert loaded == sorted(loaded)
+    process = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(texts), capture_output=True, text=True, check=True
+    )
+    counts, loaded = zip(*json.loads(process.stdout), strict=True)
+    assert counts == tuple(map(count, texts))
+    assert list(loaded) == sorted(loaded)
     assert {*loaded} == {False, True}
 
 

@@ -99,9 +99,9 @@ def test_forced_cuts_never_undercount_and_add_little(encoding: tiktoken.Encoding
 
 @pytest.mark.parametrize("unit", ["a", " ", "=", "etaoin", "漢", "0१"])
 def test_no_call_of_the_encoder_gets_a_piece_that_is_slow_for_its_length(
-    monkeypatch: pytest.MonkeyPatch, unit: str
+    encoding: tiktoken.Encoding, monkeypatch: pytest.MonkeyPatch, unit: str
 ) -> None:
-    sizes, encode = list[int](), token_counters._encoding().encode_ordinary
+    sizes, encode = list[int](), encoding.encode_ordinary
 
     class Encoder:
         def encode_ordinary(self, text: str) -> list[int]:
@@ -136,7 +136,7 @@ PARTS += ["\u0301", "😀", "\u3000", "٣", "\x1c", "“", "_", "{"]
 
 @given(st.lists(st.sampled_from(PARTS), max_size=40).map("".join), st.integers(1, 10))
 def test_safe_cuts_do_not_change_the_count(text: str, size: int) -> None:
-    chunks = list(token_counters._chunks(text, size=size, longest=1000))
+    chunks = list(token_counters.chunks_of(text, size=size, longest=1000))
     assert "".join(chunk for chunk, _ in chunks) == text
     count = TiktokenCounter().count
     assert sum(count(chunk) for chunk, _ in chunks) == count(text)
@@ -148,7 +148,7 @@ def test_safe_cuts_do_not_change_the_count(text: str, size: int) -> None:
     )
 )
 def test_forced_cuts_hide_less_than_they_add(text: str) -> None:
-    chunks = list(token_counters._chunks(text, size=20, longest=30))
+    chunks = list(token_counters.chunks_of(text, size=20, longest=30))
     assert "".join(chunk for chunk, _ in chunks) == text
     count = TiktokenCounter().count
     assert sum(count(chunk) + extra for chunk, extra in chunks) >= count(text)

@@ -20,6 +20,7 @@ from tests.support.token_texts import (
     PROSE,
     TEXTS,
     count,
+    encode_piece,
     encoding,
     ranks,
     real_texts,
@@ -34,11 +35,6 @@ CONTRACTIONS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"]
 def count_piece(piece: str | bytes) -> int:
     """Tokens of one piece, the pattern left out."""
     return len(encode_piece(piece if isinstance(piece, bytes) else piece.encode()))
-
-
-def encode_piece(piece: bytes) -> list[int]:
-    result: list[int] = encoding()._encode_single_piece(piece)
-    return result
 
 
 def is_token(text: str) -> bool:
@@ -59,9 +55,9 @@ def test_a_space_makes_a_token_with_a_letter_or_sign() -> None:
 
 
 def test_a_space_and_a_sign_are_bounded_by_their_one_token() -> None:
-    assert {character: token_bounds._piece(f" {character}", end=True) for character in punctuation} == dict.fromkeys(
-        punctuation, 1
-    )
+    assert {
+        character: token_bounds.bound_of_piece(f" {character}", end=True) for character in punctuation
+    } == dict.fromkeys(punctuation, 1)
 
 
 @pytest.mark.parametrize(("text", "most"), [("hello", 4), ("the file", 6), ("What is this?", 9), ("done.", 4)])
@@ -149,14 +145,14 @@ def test_up_to_three_digits_are_a_token() -> None:
 
 
 def test_runs_of_a_sign_are_tokens_up_to_the_listed_length() -> None:
-    for sign, longest in token_bounds._LONGEST_RUN.items():
+    for sign, longest in token_bounds.LONGEST_RUN.items():
         assert all(is_token(sign * length) for length in range(1, longest + 1)), sign
 
 
 def test_words_are_tokens_in_all_their_forms() -> None:
     listed = tabled("words")
     forms = [form for word in listed for form in (word, word.capitalize())] + tabled("capitals")
-    assert set(forms) == token_bounds._WORDS
+    assert set(forms) == token_bounds.WORDS
     for form in forms:
         assert is_token(form)
         assert is_token(f" {form}")
@@ -166,7 +162,7 @@ def test_words_are_tokens_in_all_their_forms() -> None:
 
 @pytest.mark.full
 def test_words_between_a_sign_and_a_contraction_are_three_tokens_at_most() -> None:
-    for form in token_bounds._WORDS:
+    for form in token_bounds.WORDS:
         assert all(count_piece(sign + form + end) <= 3 for sign in SIGNS_BEFORE_WORDS for end in CONTRACTIONS), form
 
 
@@ -177,7 +173,7 @@ def test_the_other_listed_pieces_are_tokens() -> None:
 
 
 def test_what_is_tabled_is_a_whole_piece_of_the_pattern() -> None:
-    assert all(token_bounds.PIECE.fullmatch(piece) for piece in token_bounds._PIECES)
+    assert all(token_bounds.PIECE.fullmatch(piece) for piece in token_bounds.PIECE_BOUNDS)
 
 
 def test_contractions_cost_one_token() -> None:
@@ -257,12 +253,12 @@ def test_no_character_costs_more_than_its_table_says() -> None:
     costs = Costs()
     listed = [
         *range(0x80, 0x800),
-        *(code for low, high in token_bounds._TWO + token_bounds._THREE for code in range(low, high + 1)),
+        *(code for low, high in token_bounds.TWO_TOKENS + token_bounds.THREE_TOKENS for code in range(low, high + 1)),
     ]
-    characters = sorted({*map(chr, listed), *ONE_TOKEN_CHARACTERS, *token_bounds._CHARACTERS.keys(), "\ufffd"})
+    characters = sorted({*map(chr, listed), *ONE_TOKEN_CHARACTERS, *token_bounds.CHARACTER_BOUNDS.keys(), "\ufffd"})
     for character in characters[:: 1 if is_full() else 7]:
-        assert costs.most(character) <= token_bounds._CHARACTERS[character], hex(ord(character))
-    assert all(token_bounds._CHARACTERS[character] == 1 for character in ONE_TOKEN_CHARACTERS)
+        assert costs.most(character) <= token_bounds.CHARACTER_BOUNDS[character], hex(ord(character))
+    assert all(token_bounds.CHARACTER_BOUNDS[character] == 1 for character in ONE_TOKEN_CHARACTERS)
 
 
 def test_a_character_costs_at_least_what_it_takes_and_at_most_its_bytes() -> None:
@@ -282,7 +278,7 @@ def test_half_a_surrogate_pair_costs_as_much_as_the_half_of_it() -> None:
 @pytest.mark.parametrize(("length", "most"), [(24, 30_000), (25, 1)])
 def test_the_cache_of_pieces_ends(monkeypatch: pytest.MonkeyPatch, length: int, most: int) -> None:
     """A process that lives long keeps short pieces, and of these a limited number."""
-    monkeypatch.setattr(token_bounds, "_PIECES", kept := token_bounds._Pieces())
+    monkeypatch.setattr(token_bounds, "PIECE_BOUNDS", kept := token_bounds.PieceBounds())
     words = ("".join(ascii_lowercase[int(digit)] for digit in f"{number:05d}") for number in range(31_000))
     upper_bound_tokens("()".join(f"{word:x>{length}}" for word in words))
     assert len(kept) <= most

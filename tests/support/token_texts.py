@@ -36,6 +36,12 @@ def encoding() -> tiktoken.Encoding:
     )
 
 
+def encode_piece(piece: bytes) -> list[int]:
+    """Return the tokens of one piece, which may end within a character. tiktoken has no public name for that."""
+    result: list[int] = encoding()._encode_single_piece(piece)
+    return result
+
+
 def count(text: str) -> int:
     return len(encoding().encode_ordinary(text))
 
@@ -63,7 +69,7 @@ NASTY = [
 ]
 
 
-PIECES = sorted(token_bounds._PIECES.keys())
+PIECES = sorted(token_bounds.PIECE_BOUNDS.keys())
 
 
 HAN = "".join(map(chr, range(0x4E00, 0x9FFF)))

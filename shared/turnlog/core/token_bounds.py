@@ -48,7 +48,7 @@ PIECE = re.compile(
 )
 """The encoding's pattern, as it reads on ASCII, `CASELESS` and `MARK` (openai/tiktoken, tiktoken_ext/openai_public.py)."""
 _SAME = re.compile(r"(.)\1*", re.DOTALL)
-_LONGEST_RUN = {" ": 79, "\t": 20, "\n": 10, "-": 16, "=": 16, ".": 10, "*": 8, "_": 8, "#": 6, "!": 6} | dict.fromkeys(
+LONGEST_RUN = {" ": 79, "\t": 20, "\n": 10, "-": 16, "=": 16, ".": 10, "*": 8, "_": 8, "#": 6, "!": 6} | dict.fromkeys(
     "\"%'()+,/:;<>?|~", 4
 )
 """Sign -> length up to which all its runs are tokens."""
@@ -65,7 +65,7 @@ def upper_bound_tokens(text: str) -> int:
     bound = 0
     for index, stretch in enumerate(_STRETCH.split(text)):
         if index % 2:
-            bound += sum(map(_CHARACTERS.__getitem__, stretch))
+            bound += sum(map(CHARACTER_BOUNDS.__getitem__, stretch))
         elif stretch:
             bound += _ascii(stretch)
     return bound
@@ -87,12 +87,12 @@ def lower_bound_tokens(text: str) -> int:
 
 def _ascii(stretch: str) -> int:
     pieces = PIECE.findall(stretch)
-    bound = sum(map(_PIECES.__getitem__, pieces))
+    bound = sum(map(PIECE_BOUNDS.__getitem__, pieces))
     # What more text in front can change: a run of newlines after a sign is the sign's, an apostrophe takes two letters.
     left = max(3, len(stretch) - len(stretch.lstrip("\r\n/")))
     first, position = 0, 0
     while first < len(pieces) and position < left:
-        bound += _piece(pieces[first], end=False) - _PIECES[pieces[first]]
+        bound += bound_of_piece(pieces[first], end=False) - PIECE_BOUNDS[pieces[first]]
         position += len(pieces[first])
         first += 1
     # What more text behind can change: the last piece, all white space, a contraction that is half there.
@@ -100,13 +100,13 @@ def _ascii(stretch: str) -> int:
     last, position = len(pieces), len(stretch)
     while last > first and position >= right:
         last -= 1
-        bound += _piece(pieces[last], end=False) - _PIECES[pieces[last]]
+        bound += bound_of_piece(pieces[last], end=False) - PIECE_BOUNDS[pieces[last]]
         position -= len(pieces[last])
     # Digits in front may shift the groups of three.
     return bound + (stretch[0].isdigit() or stretch.startswith(_CUT_CONTRACTIONS))
 
 
-def _piece(piece: str, *, end: bool) -> int:
+def bound_of_piece(piece: str, *, end: bool) -> int:
     """Return the bound of a piece. ``end``: the piece certainly ends here; otherwise it may begin a longer one."""
     last = piece[-1]
     if last.isalpha():
@@ -127,7 +127,7 @@ def _word(piece: str, *, end: bool) -> int:
     bound = int(sign not in ("", " "))
     if apostrophe:
         bound += 1 if len(contraction) == 1 or contraction.islower() else 1 + len(contraction)
-    if end and letters in _WORDS:
+    if end and letters in WORDS:
         return bound + 1
     length = len(letters) + (sign == " ")
     foreign = sum(first + second in _FOREIGN_PAIRS for first, second in pairwise(letters))
@@ -139,29 +139,29 @@ def _signs(piece: str, *, end: bool) -> int:
     bound = 0
     for run in _SAME.finditer(piece):
         length = run.end() - run.start()
-        inside = 1 + 2 * (length - 1) // (_LONGEST_RUN.get(run[1], 1) + 1)
+        inside = 1 + 2 * (length - 1) // (LONGEST_RUN.get(run[1], 1) + 1)
         bound += inside if end and run.end() == len(piece) else min(length, inside + 1)
     return bound
 
 
-class _Pieces(dict[str, int]):
+class PieceBounds(dict[str, int]):
     """Piece -> its bound: the tabled pieces, and a bounded cache of others."""
 
     def __missing__(self, piece: str) -> int:
-        bound = _piece(piece, end=True)
+        bound = bound_of_piece(piece, end=True)
         if len(piece) <= 24 and len(self) < 30_000:
             self[piece] = bound
         return bound
 
 
-class _Characters(dict[str, int]):
+class CharacterBounds(dict[str, int]):
     """Character beyond ASCII -> its bound: one token for each byte unless tabled. A surrogate may be half of four bytes."""
 
     def __missing__(self, character: str) -> int:
         code = ord(character)
-        if code < 0x800 or 0xD800 <= code < 0xE000 or _within(_TWO, code):
+        if code < 0x800 or 0xD800 <= code < 0xE000 or _within(TWO_TOKENS, code):
             return 2
-        return 3 if code < 0x10000 or _within(_THREE, code) else 4
+        return 3 if code < 0x10000 or _within(THREE_TOKENS, code) else 4
 
 
 def _ranges(listed: Iterable[str]) -> list[tuple[int, int]]:
@@ -190,11 +190,12 @@ SIGNS = _runs("signs").split("A")
 ONE_TOKEN_CHARACTERS = _runs("han") + _runs("hangul")
 _FOREIGN_PAIRS = frozenset(tabled("foreign_pairs"))
 _LOWER_WORDS = tabled("words")
-_WORDS = frozenset(_LOWER_WORDS) | {word.capitalize() for word in _LOWER_WORDS} | set(tabled("capitals"))
-_PIECES = _Pieces.fromkeys([*_WORDS, *(f" {word}" for word in _WORDS)], 1)
-_PIECES.update(dict.fromkeys((f" {word}" for word in tabled("spaced_words")), 1))
-_PIECES.update(dict.fromkeys((piece.replace("~", " ") for piece in tabled("affixed")), 1))
-_PIECES.update(dict.fromkeys(SIGNS, 1))
-_TWO, _THREE = _ranges(tabled("two")), _ranges(tabled("three"))
-_CHARACTERS = _Characters.fromkeys(ONE_TOKEN_CHARACTERS, 1)
-_CHARACTERS.update((chr(code), 1) for low, high in _ranges(tabled("one")) for code in range(low, high + 1))
+WORDS = frozenset(_LOWER_WORDS) | {word.capitalize() for word in _LOWER_WORDS} | set(tabled("capitals"))
+PIECE_BOUNDS = PieceBounds.fromkeys([*WORDS, *(f" {word}" for word in WORDS)], 1)
+PIECE_BOUNDS.update(dict.fromkeys((f" {word}" for word in tabled("spaced_words")), 1))
+PIECE_BOUNDS.update(dict.fromkeys((piece.replace("~", " ") for piece in tabled("affixed")), 1))
+PIECE_BOUNDS.update(dict.fromkeys(SIGNS, 1))
+TWO_TOKENS, THREE_TOKENS = _ranges(tabled("two")), _ranges(tabled("three"))
+"""Ranges of characters of at most two tokens, and of three. Those that no table has take one token for each byte."""
+CHARACTER_BOUNDS = CharacterBounds.fromkeys(ONE_TOKEN_CHARACTERS, 1)
+CHARACTER_BOUNDS.update((chr(code), 1) for low, high in _ranges(tabled("one")) for code in range(low, high + 1))

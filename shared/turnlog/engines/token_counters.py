@@ -55,7 +55,7 @@ class TiktokenCounter:
         text = sendable_text(text)  # as tiktoken does, but before chunks are cut, which could split a pair
         if len(text) <= _LONGEST_CHUNK:
             return _count(text)
-        return sum(_count(chunk) + extra for chunk, extra in _chunks(text))
+        return sum(_count(chunk) + extra for chunk, extra in chunks_of(text))
 
 
 def _count(text: str) -> int:
@@ -93,7 +93,7 @@ def _safe_cut() -> re.Pattern[str]:
     return re.compile(_SAFE_CUT)
 
 
-def _chunks(text: str, *, size: int = _CHUNK, longest: int = _LONGEST_CHUNK) -> Iterator[tuple[str, int]]:
+def chunks_of(text: str, *, size: int = _CHUNK, longest: int = _LONGEST_CHUNK) -> Iterator[tuple[str, int]]:
     """Yield a text in chunks of ``size`` to ``longest`` characters, each with the tokens to add for the cut after it."""
     start = 0
     while len(text) - start > size:

@@ -382,24 +382,10 @@ class _Write(Generic[_T]):
     """A change that waits for its transaction. ``is_done`` is set when its transaction has ended."""
 
     def __init__(self, change: Callable[[sqlite3.Connection], _T]) -> None:
-        self._change = change
+        self.change = change
         self.results = list[_T]()
         self.error: Exception | None = None
         self.is_done = False
-
-    def run(self, connection: sqlite3.Connection, *, alone: bool) -> None:
-        """Run the change in an open transaction. Keep its error, and undo its effects, unless it is alone or all is lost."""
-        if not alone:
-            connection.execute("SAVEPOINT change")
-        try:
-            self.results.append(self._change(connection))
-        except Exception as error:
-            if alone or not connection.in_transaction:
-                raise  # SQLite rolls all back itself, for example because the disk is full
-            connection.execute("ROLLBACK TO change")
-            self.error = error
-        if not alone:
-            connection.execute("RELEASE change")
 
 
 class SqliteDatabase:
@@ -473,15 +459,13 @@ class SqliteDatabase:
     def write(self, change: Callable[[sqlite3.Connection], _T]) -> _T:
         """Return what ``change`` returns, when its transaction is durable. Writes that wait at the same time share one.
 
-        ``change`` may run in another thread. If it raises, only its own effects are undone.
+        ``change`` may run in another thread, and again if another one raises. If it raises itself, it has no effect.
         """
         write = _Write(change)
         self._waiting.append(write)
         with self._turn:
             if not write.is_done:
                 self._write_together([self._waiting.popleft() for _ in range(len(self._waiting))])
-        if isinstance(write.error, _SQL_ERRORS):
-            raise self._translated(write.error) from write.error
         if write.error is not None:
             raise write.error
         if not write.results:
@@ -489,15 +473,21 @@ class SqliteDatabase:
         return write.results[0]
 
     def _write_together(self, writes: Sequence[_Write[Any]]) -> None:
-        """Run all writes in one transaction. An error of the transaction is the error of each of them."""
+        """Run all writes in one transaction; if one raises, all others in another. An error of the transaction is that of each."""
+        results, failed = list[Any](), writes
         try:
             with self.writing() as connection:
                 for write in writes:
-                    write.run(connection, alone=len(writes) == 1)
-        except BaseException as error:
-            for write in writes:
-                write.error = error if isinstance(error, Exception) else _interrupted()
-            raise
+                    failed = [write]
+                    results.append(write.change(connection))
+                failed = writes
+            for write, result in zip(writes, results, strict=True):
+                write.results.append(result)
+        except Exception as error:  # noqa: BLE001 - the caller of each write raises it
+            for write in failed:
+                write.error = error
+            if others := [write for write in writes if write.error is None]:
+                self._write_together(others)
         finally:
             for write in writes:
                 write.is_done = True

@@ -206,10 +206,12 @@ class SummaryTrigger:
         if trigger is None:
             return False
         totals, room = totals_since_summary(header), room_of(header, self.settings, self._models)
+        if not is_crossed(trigger, totals, room):
+            return False
         is_long = trigger.counts == "all" and any_crossed(
             trigger.any, totals.current, budget=room.tokens, fixed=room.fixed
         )
-        if not is_long and (totals.past.loops <= KEEP_LOOPS or not is_crossed(trigger, totals, room)):
+        if not is_long and totals.past.loops <= KEEP_LOOPS:
             return False
         loop, ended_ms = header.flow.loop.number, self.attempts.ended_ms
         return asked is None or asked.allows_another(loop, header.time_ms, ended_ms=ended_ms, is_long=is_long)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, TypeVar
 
 from turnlog.core.calls import OpenCalls
 from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.json_values import canonical_json
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import lazy_dataclass, replace
 from turnlog.core.loops import Amount, Flow, LoopState
 from turnlog.core.positions import VisibleRanges
 from turnlog.core.run_lease import RunLease
@@ -200,10 +200,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "ct": f"{flow.messages} {flow.tokens}",
         "ol": flow.loop.encode(),
     }
-    coded = {name: getattr(header, field_name) for name, (field_name, _) in _CODED.items()}
     optional: dict[str, AttributeValue] = {
-        **{name: getattr(header, field_name) for name, field_name in _PLAIN.items()},
-        **{name: value.encode() for name, value in coded.items() if value is not None},
         "oc": flow.open_calls.encode(),
         "om": flow.open_calls.more,
         "pr": flow.previous_role,
@@ -213,7 +210,15 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "pa": int(header.pending),
         "pn": _encode_pinned(header.pinned),
     }
-    return attributes | {name: value for name, value in optional.items() if value}
+    for name, field_name in _PLAIN.items():
+        optional[name] = getattr(header, field_name)
+    for name, (field_name, _) in _CODED.items():
+        if (state := getattr(header, field_name)) is not None:
+            optional[name] = state.encode()
+    for name, value in optional.items():
+        if value:
+            attributes[name] = value
+    return attributes
 
 
 def read_header(item: Item) -> Header:

@@ -283,7 +283,8 @@ class Calibration:
         return self.percent / 100
 
     def encode(self) -> str:
-        return " ".join(str(number) for number in (self.percent, *self.ratios)) if self != Calibration() else ""
+        is_neutral = self.percent == 100 and not self.ratios
+        return "" if is_neutral else " ".join(map(str, (self.percent, *self.ratios)))
 
     @classmethod
     def decode(cls, text: str) -> Calibration:

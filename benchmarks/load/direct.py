@@ -6,12 +6,11 @@ import multiprocessing
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from benchmarks.load.checking import Checked, Reading, check
 from benchmarks.load.clients import TENANT, message
@@ -29,6 +28,7 @@ from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.ports import Condition, Item, ItemTable, Lost
 from turnlog.settings import Settings
 
+_T = TypeVar("_T")
 PROCESSES = (1, 2, 4, 8)
 _LEAD_SECONDS = 1.0
 _MOST_TRIES = 100
@@ -168,14 +168,18 @@ class TimedDatabase(SqliteDatabase):
         super().__init__(path)
         self._records = records
 
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        begun = time.perf_counter()
-        with super().writing() as connection:
-            self._records.seconds["lock"].append(time.perf_counter() - begun)
-            yield connection
-            begun = time.perf_counter()
-        self._records.seconds["commit"].append(time.perf_counter() - begun)
+    def write(self, change: Callable[[sqlite3.Connection], _T]) -> _T:
+        times = [time.perf_counter()]
+
+        def timed(connection: sqlite3.Connection) -> _T:
+            self._records.seconds["lock"].append(time.perf_counter() - times[-1])
+            result = change(connection)
+            times.append(time.perf_counter())
+            return result
+
+        result = super().write(timed)
+        self._records.seconds["commit"].append(time.perf_counter() - times[-1])
+        return result
 
 
 class _Counted(SqliteItemTable):

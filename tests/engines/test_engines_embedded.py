@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -187,8 +188,8 @@ def test_a_folder_that_can_not_be_read_is_never_taken_as_empty(tmp_path: Path, m
 def test_a_place_that_can_have_no_database_is_a_typed_error(tmp_path: Path, place: str) -> None:
     (tmp_path / "a file").write_text("x")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(UnavailableError), SqliteDatabase(tmp_path / place).reading():
-        pass
+    with pytest.raises(UnavailableError):
+        SqliteDatabase(tmp_path / place).connection()
 
 
 def test_a_closed_database_says_so(tmp_path: Path) -> None:
@@ -201,11 +202,13 @@ def test_a_closed_database_says_so(tmp_path: Path) -> None:
 def test_close_waits_for_what_another_thread_is_doing(database: SqliteDatabase) -> None:
     begun, go, result = threading.Event(), threading.Event(), list[object]()
 
+    def delete(connection: sqlite3.Connection) -> None:
+        begun.set()
+        go.wait(10)
+        result.append(connection.execute("DELETE FROM jobs").rowcount)
+
     def use() -> None:
-        with database.writing() as connection:
-            begun.set()
-            go.wait(10)
-            result.append(connection.execute("DELETE FROM jobs").rowcount)
+        database.write(delete)
         result.append("committed")
 
     using, closing = threading.Thread(target=use), threading.Thread(target=database.close)
@@ -219,23 +222,22 @@ def test_close_waits_for_what_another_thread_is_doing(database: SqliteDatabase) 
     closing.join(10)
     assert result == [0, "committed"] and not closing.is_alive()
     assert database.open_connections == 0
-    with pytest.raises(UnavailableError, match="closed"), database.reading():
-        pass
+    with pytest.raises(UnavailableError, match="closed"):
+        database.connection()
 
 
 def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "turnlog.db").write_bytes(b"not a database" * 1000)
-    with pytest.raises(UnavailableError, match="SQLite"), SqliteDatabase(tmp_path / "turnlog.db").reading():
-        pass
+    with pytest.raises(UnavailableError, match="SQLite"):
+        SqliteDatabase(tmp_path / "turnlog.db").connection()
 
 
 def test_a_database_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     database = SqliteDatabase(tmp_path / "turnlog.db")
-    with database.writing() as connection:
-        connection.execute("PRAGMA user_version=99")
+    database.write(lambda connection: connection.execute("PRAGMA user_version=99"))
     database.close()
-    with pytest.raises(UnavailableError, match="newer"), SqliteDatabase(tmp_path / "turnlog.db").reading():
-        pass
+    with pytest.raises(UnavailableError, match="newer"):
+        SqliteDatabase(tmp_path / "turnlog.db").connection()
 
 
 def test_a_blob_is_durable_when_it_is_written_and_gone_when_it_is_deleted(

@@ -84,8 +84,8 @@ def stamp(path: Path) -> tuple[int, int]:
 
 
 def opened(path: Path) -> None:
-    with closing(SqliteDatabase(path)) as database, database.reading() as connection:
-        connection.execute("SELECT count(*) FROM items").fetchone()
+    with closing(SqliteDatabase(path)) as database:
+        database.connection().execute("SELECT count(*) FROM items").fetchone()
 
 
 def mine(version: int = 0, application_id: int = 0, table: str = "mine (a)") -> str:
@@ -378,8 +378,7 @@ def test_a_file_of_format_1_is_recognised_and_brought_to_this_format(tmp_path: P
         for name in () if in_wal else ("damaged", "a list", "deep"):
             with pytest.raises(CorruptError):
                 table.get_many([Key("p", name)])
-        with database.reading() as connection:
-            ttls = dict(connection.execute("SELECT sk, ttl FROM items").fetchall())
+        ttls = dict(database.connection().execute("SELECT sk, ttl FROM items").fetchall())
     damaged = {"damaged": None, "a list": None, "deep": None}
     assert ttls == ({"plain": None} if in_wal else {"plain": None, "late": 4102444800, "over": 1000, **damaged})
     assert stamp(path) == (APPLICATION_ID, FORMAT)
@@ -401,11 +400,15 @@ def _open_and_count(path: str, start: float) -> int:
     import time
 
     time.sleep(max(0, start - time.time()))
-    with closing(SqliteDatabase(path)) as database, database.writing() as connection:
+
+    def change(connection: sqlite3.Connection) -> int:
         connection.execute(
             "INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES (hex(randomblob(8)), '', '', 0, 0)"
         )
         return int(connection.execute("SELECT count(*) FROM items").fetchone()[0])
+
+    with closing(SqliteDatabase(path)) as database:
+        return database.write(change)
 
 
 @pytest.mark.parametrize(
@@ -496,8 +499,8 @@ def test_a_file_of_format_2_keeps_everything(
     monkeypatch.setattr(sqlite, "_MOVED_AT_ONCE", 4)
     with closing(SqliteDatabase(path)) as database:
         table = SqliteItemTable(database)
-        with database.reading() as connection:
-            assert connection.execute("PRAGMA freelist_count").fetchone() == (0,), "the file is rewritten"
+        pages = database.connection().execute("PRAGMA freelist_count").fetchone()
+        assert pages == (0,), "the file is rewritten"
         items = table.get_many(list(before))
         listed = table.query(Query("T#acme#U#ada", "", "~", index="activity")).items
     assert items == before and len(before) == 23
@@ -569,8 +572,8 @@ def test_the_index_answers_which_items_are_over(database: SqliteDatabase) -> Non
     """No put reads the table from one end to the other."""
     from turnlog.engines import sqlite_tables
 
-    with database.reading() as connection:
-        plan = connection.execute("EXPLAIN QUERY PLAN " + sqlite_tables._REMOVE_EXPIRED, (0, 4)).fetchall()
+    statement = f"EXPLAIN QUERY PLAN {sqlite_tables._REMOVE_EXPIRED}"
+    plan = database.connection().execute(statement, (0, 4)).fetchall()
     steps = [row[3] for row in plan if row[3].startswith(("SCAN", "SEARCH"))]
     assert steps and not any(step.startswith("SCAN items") for step in steps), steps
     assert any("expired" in step for step in steps)

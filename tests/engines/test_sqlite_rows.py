@@ -30,8 +30,8 @@ def test_a_row_has_its_keys_once_its_texts_and_numbers_as_json_and_its_bytes_bes
     index = {"g1pk": "owner", "g1sk": "1", "g2pk": "due", "g2sk": "2"}
     item = {"pk": "p", "sk": "C#1", "a": b"12", "n": 7, "e": b"", "b": b"345", "t": "ä", **index}
     SqliteItemTable(database).put(item)
-    with database.reading() as connection:
-        fields, data, *keys = connection.execute("SELECT fields, data, g1pk, g1sk, g2pk, g2sk FROM items").fetchone()
+    statement = "SELECT fields, data, g1pk, g1sk, g2pk, g2sk FROM items"
+    fields, data, *keys = database.connection().execute(statement).fetchone()
     assert fields == b'{"a":[0,2],"n":7,"e":[2,0],"b":[2,3],"t":"\\u00e4"}'
     assert keys == list(index.values())
     assert data == b"12345"
@@ -79,8 +79,8 @@ def changed(database: SqliteDatabase, changes: dict[str, Any]) -> SqliteItemTabl
     table = SqliteItemTable(database)
     table.put({"pk": "p", "sk": "C#1", "n": 1})
     fields = json.dumps({"n": 1, **changes}).encode()
-    with database.writing() as connection:
-        connection.execute("UPDATE items SET fields = ?, data = ?", (fields, b"12345"))
+    statement = "UPDATE items SET fields = ?, data = ?"
+    database.write(lambda connection: connection.execute(statement, (fields, b"12345")))
     return table
 
 
@@ -90,8 +90,7 @@ def changed(database: SqliteDatabase, changes: dict[str, Any]) -> SqliteItemTabl
 def test_a_time_that_no_column_can_hold_removes_no_item(database: SqliteDatabase, ttl: Any, column: int | None) -> None:
     table, item = SqliteItemTable(database), {"pk": "p", "sk": "C#1", "ttl": ttl}
     table.put(item)
-    with database.reading() as connection:
-        assert connection.execute("SELECT ttl FROM items").fetchall() == [(column,)]
+    assert database.connection().execute("SELECT ttl FROM items").fetchall() == [(column,)]
     assert table.get_many([KEY]) == {KEY: item}
 
 

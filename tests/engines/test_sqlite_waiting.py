@@ -10,8 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,8 +64,7 @@ def test_a_writer_asks_again_soon_and_has_the_lock_when_it_is_free(
 ) -> None:
     time = Time(lambda number: other.execute("COMMIT") and None if number == 3 else None)
     monkeypatch.setattr(sqlite, "time", time)
-    with waiting.writing() as connection:
-        connection.execute("DELETE FROM jobs")
+    waiting.write(lambda connection: connection.execute("DELETE FROM jobs"))
     assert len(time.pauses) == 3
     assert max(time.pauses) <= LONGEST_PAUSE_SECONDS
 
@@ -74,20 +74,21 @@ def test_a_writer_that_never_gets_the_lock_says_so_in_time(
 ) -> None:
     time = Time()
     monkeypatch.setattr(sqlite, "time", time)
-    with pytest.raises(UnavailableError, match="locked") as caught, waiting.writing():
-        pytest.fail("the other has the lock")
+    with pytest.raises(UnavailableError, match="locked") as caught:
+        waiting.write(lambda connection: pytest.fail("the other has the lock"))
     assert caught.value.retry_after_seconds == 1
     assert BUSY_TIMEOUT_SECONDS <= sum(time.pauses) <= BUSY_TIMEOUT_SECONDS + LONGEST_PAUSE_SECONDS
     other.execute("COMMIT")
-    with waiting.writing() as connection:
-        connection.execute("DELETE FROM jobs")
+    waiting.write(lambda connection: connection.execute("DELETE FROM jobs"))
 
 
 def test_an_error_that_is_no_lock_is_not_waited_out(waiting: SqliteDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     time = Time()
     monkeypatch.setattr(sqlite, "time", time)
-    with pytest.raises(UnavailableError, match="within a transaction"), waiting.writing(), waiting.writing():
-        pytest.fail("SQLite has no transactions in transactions")
+    with pytest.raises(UnavailableError, match="within a transaction"):
+        waiting.write(
+            lambda outer: waiting.write(lambda inner: pytest.fail("SQLite has no transactions in transactions"))
+        )
     assert time.pauses == []
 
 
@@ -140,8 +141,8 @@ def test_a_new_file_that_stays_locked_is_told(tmp_path: Path, monkeypatch: pytes
     time = Time()
     monkeypatch.setattr(sqlite, "time", time)
     database = SqliteDatabase(tmp_path / "turnlog.db")
-    with pytest.raises(UnavailableError, match="locked"), database.writing():
-        pass
+    with pytest.raises(UnavailableError, match="locked"):
+        database.write(lambda connection: None)
     assert sum(time.pauses) >= BUSY_TIMEOUT_SECONDS
     database.close()
     first.close()
@@ -154,8 +155,7 @@ def test_each_thread_has_its_connection_to_a_file_and_all_share_the_database_in_
             mine, others = database.connection(), pool.submit(database.connection).result()
         assert mine is database.connection()
         assert (mine is others) == is_shared
-        with database.writing() as connection:
-            assert connection is mine
+        assert database.write(lambda connection: connection) is mine
         database.close()
 
 
@@ -207,8 +207,7 @@ def put_job(database: SqliteDatabase, name: str) -> None:
 
 
 def jobs(database: SqliteDatabase) -> list[str]:
-    with database.reading() as connection:
-        return [name for (name,) in connection.execute("SELECT id FROM jobs ORDER BY id")]
+    return [name for (name,) in database.connection().execute("SELECT id FROM jobs ORDER BY id")]
 
 
 @pytest.mark.parametrize("ends_with", ["close", "release", "nothing"])
@@ -261,12 +260,11 @@ def test_a_fork_waits_for_a_transaction_of_another_thread_whose_lock_the_child_w
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT_SECONDS", 1.0)
     database, begun, may_end = SqliteDatabase(tmp_path / "turnlog.db"), threading.Event(), threading.Event()
 
-    def hold() -> None:
-        with database.writing():
-            begun.set()
-            may_end.wait(30)
+    def hold(connection: sqlite3.Connection) -> None:
+        begun.set()
+        may_end.wait(30)
 
-    holder = threading.Thread(target=hold)
+    holder = threading.Thread(target=database.write, args=(hold,))
     holder.start()
     assert begun.wait(30)
     threading.Timer(0.2, may_end.set).start()
@@ -292,8 +290,7 @@ def test_a_forked_child_does_not_run_the_writes_that_wait_in_its_parent(tmp_path
 
 def test_a_copy_is_a_new_file_that_only_its_user_can_read(tmp_path: Path) -> None:
     database = SqliteDatabase(tmp_path / "turnlog.db")
-    with database.writing() as connection:
-        connection.execute("INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES ('1', 'g', 'b', 0, 0)")
+    put_job(database, "1")
     path = tmp_path / "copy.db"
     database.copy_to(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -309,12 +306,11 @@ def test_a_copy_is_a_new_file_that_only_its_user_can_read(tmp_path: Path) -> Non
 def test_a_database_in_memory_stays_when_a_thread_releases_it() -> None:
     database = SqliteDatabase(sqlite.MEMORY)
     assert database.open_connections == 0
-    with database.writing() as connection:
-        connection.execute("INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES ('1', 'g', 'b', 0, 0)")
+    put_job(database, "1")
     database.release()
     assert database.open_connections == 1
-    with database.reading() as connection:
-        assert connection.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
+    connection = database.connection()
+    assert connection.execute("SELECT count(*) FROM jobs").fetchone() == (1,)
     database.close()
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         connection.execute("SELECT 1")
@@ -329,8 +325,7 @@ def reader(tmp_path: Path, waiting: SqliteDatabase) -> Iterator[sqlite3.Connecti
     connection = sqlite3.connect(tmp_path / "turnlog.db", isolation_level=None)
     connection.execute("BEGIN")
     connection.execute("SELECT count(*) FROM items").fetchone()
-    with waiting.writing() as writer:
-        writer.execute("DELETE FROM jobs")
+    waiting.write(lambda writer: writer.execute("DELETE FROM jobs"))
     yield connection
     connection.close()
 
@@ -405,11 +400,10 @@ def test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back(
 
     with monkeypatch.context() as patched:
         patched.setattr(sqlite, "until_free", interrupted)
-        with pytest.raises(KeyboardInterrupt), waiting.writing():
-            pass
+        with pytest.raises(KeyboardInterrupt):
+            waiting.write(lambda connection: None)
     assert not waiting.connection().in_transaction
-    with waiting.writing() as connection:
-        connection.execute("DELETE FROM jobs")
+    waiting.write(lambda connection: connection.execute("DELETE FROM jobs"))
 
 
 class CountedTransactions(SqliteDatabase):
@@ -417,11 +411,9 @@ class CountedTransactions(SqliteDatabase):
 
     count = 0
 
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def _write_together(self, writes: Any) -> None:
         self.count += 1
-        with super().writing() as connection:
-            yield connection
+        super()._write_together(writes)
 
 
 def put_at_once(

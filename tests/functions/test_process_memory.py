@@ -116,13 +116,12 @@ def test_threads_that_have_ended_leave_no_connection_open(tmp_path: Path) -> Non
     """A thread for each request is a common way to serve."""
     database, used = SqliteDatabase(tmp_path / "turnlog.db"), list[sqlite3.Connection]()
 
-    def use() -> None:
-        with database.writing() as connection:
-            connection.execute("DELETE FROM jobs")
-            used.append(connection)
+    def use(connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM jobs")
+        used.append(connection)
 
     for _ in range(20):
-        thread = threading.Thread(target=use)
+        thread = threading.Thread(target=database.write, args=(use,))
         thread.start()
         thread.join()
     use()

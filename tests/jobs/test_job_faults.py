@@ -36,8 +36,7 @@ def held(harness: Any) -> list[str]:
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         result = queue._client.get_queue_attributes(QueueUrl=queue._queue, AttributeNames=names)["Attributes"]
         return ["?"] * sum(int(result[name]) for name in names)
-    with queue._inner._database.reading() as connection:
-        return [body for (body,) in connection.execute("SELECT body FROM jobs")]
+    return [body for (body,) in queue._inner._database.connection().execute("SELECT body FROM jobs")]
 
 
 def check_done(log: Turnlog, session: Session, job_id: str) -> None:

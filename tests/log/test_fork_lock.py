@@ -56,13 +56,9 @@ def test_a_child_opens_the_file_that_is_forked_while_a_thread_ends(tmp_path: Pat
     """The thread's connection was closed meanwhile, and the child found SQLite's memory locked."""
     database = SqliteDatabase(tmp_path / "turnlog.db")
 
-    def write(begun: threading.Event) -> None:
-        with database.writing():
-            begun.set()
-
     for _ in range(300 if is_full() else 4):
         begun = threading.Event()
-        writer = threading.Thread(target=write, args=(begun,))
+        writer = threading.Thread(target=database.write, args=(lambda connection, begun=begun: begun.set(),))
         writer.start()
         assert begun.wait(20)
         assert ends_well(forked(lambda: database.read(lambda connection: connection.execute("SELECT 1").fetchone())))

@@ -246,8 +246,8 @@ def test_rows_that_were_moved_leave_no_copy(tmp_path: Path, page_size: int) -> N
 
 def test_deleted_rows_are_overwritten_at_once(tmp_path: Path) -> None:
     """Before any erasure, on every connection: of what is deleted for other reasons."""
-    with closing(SqliteDatabase(tmp_path / "a.db")) as database, database.reading() as connection:
-        assert connection.execute("PRAGMA secure_delete").fetchone() == (1,)
+    with closing(SqliteDatabase(tmp_path / "a.db")) as database:
+        assert database.connection().execute("PRAGMA secure_delete").fetchone() == (1,)
 
 
 def test_a_reader_that_stays_is_waited_for_and_then_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -125,8 +125,7 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
     application_id, version = _stamp(connection)
     if application_id != APPLICATION_ID or version not in (_MOVING, FORMAT):
         # In a transaction, for another process may be creating the tables just now.
-        with transaction(connection):
-            version = _begin_format(connection, Path(path))
+        version = in_transaction(connection, partial(_begin_format, path=Path(path)))
     until_free(connection.execute, "PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA temp_store=MEMORY")
@@ -135,19 +134,19 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
         _move_items(connection, path)
 
 
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Run the block in a transaction that has the writers' lock, and commit it durably, or roll it back on an error."""
+def in_transaction(connection: sqlite3.Connection, change: Callable[[sqlite3.Connection], _T]) -> _T:
+    """Return what ``change`` returns, in a transaction that has the writers' lock: durable at its end, or without effect."""
     try:
         # Inside the try: Ctrl-C may come after BEGIN, and an open transaction would block every other writer.
         until_free(connection.execute, "BEGIN IMMEDIATE")
-        yield
+        result = change(connection)
         # Without a WAL, which some file systems can't have, a commit waits for readers.
         until_free(connection.execute, "COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+    return result
 
 
 def until_free(work: Callable[..., _T], argument: object) -> _T:
@@ -257,18 +256,24 @@ def _move_items(connection: sqlite3.Connection, path: str) -> None:
     )
     moved, version = 0, _MOVING
     while version == _MOVING:
-        with transaction(connection):
-            version = _format_of(connection, Path(path))
-            if version == _MOVING:
-                connection.execute(_MOVE, (_MOVED_AT_ONCE,))
-                count = connection.execute(_DELETE_MOVED, (_MOVED_AT_ONCE,)).rowcount
-                moved += count
-                if count < _MOVED_AT_ONCE:
-                    connection.execute("DROP TABLE former_items")
-                    version = _set_format(connection, FORMAT)
+        version, count = in_transaction(connection, partial(_move_some, path=Path(path)))
+        moved += count
         _log.warning("%s: %d items have the new format", path, moved)
     with suppress(sqlite3.Error, UnavailableError):  # the file only stays as large as it was
         purge_file(connection)
+
+
+def _move_some(connection: sqlite3.Connection, path: Path) -> tuple[int, int]:
+    """Move some items into the new table. Return the file's format after it, and their number. Runs in a transaction."""
+    version = _format_of(connection, path)
+    if version != _MOVING:
+        return version, 0
+    connection.execute(_MOVE, (_MOVED_AT_ONCE,))
+    count = connection.execute(_DELETE_MOVED, (_MOVED_AT_ONCE,)).rowcount
+    if count < _MOVED_AT_ONCE:
+        connection.execute("DROP TABLE former_items")
+        version = _set_format(connection, FORMAT)
+    return version, count
 
 
 def _fields_of(attributes: bytes, pk: bytes, sk: bytes, *index: bytes | None) -> bytes:
@@ -430,11 +435,10 @@ class SqliteDatabase:
         with self._lock:
             return sum(own.connection is not None for own in self._all)
 
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield this thread's connection, or the only one of a database in memory; `close` waits until the block ends.
+    def use(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Return what ``work`` returns for this thread's connection, or the only one in memory; `close` waits until it ends.
 
-        Raises SQLite's errors as `UnavailableError`. Statements do not wait for locks; those of `read` and `writing` do.
+        Raises SQLite's errors as `UnavailableError`. Statements do not wait for locks; those of `read` and `write` do.
         """
         try:
             own = self._shared or getattr(self._local, "own", None)
@@ -447,14 +451,13 @@ class SqliteDatabase:
                 if own.file != self._file():
                     message = f"SQLite: {self.path!r} was deleted or replaced while it was open; open it again"
                     raise UnavailableError(message, code="no_access")
-                yield connection
+                return work(connection)
         except _SQL_ERRORS as error:
             raise self._translated(error) from error
 
     def read(self, look: Callable[[sqlite3.Connection], _T]) -> _T:
         """Return what ``look`` reads; call it again while another process opens, recovers or closes the file."""
-        with self.reading() as connection:
-            return until_free(look, connection)
+        return self.use(partial(until_free, look))
 
     def write(self, change: Callable[[sqlite3.Connection], _T]) -> _T:
         """Return what ``change`` returns, when its transaction is durable. Writes that wait at the same time share one.
@@ -474,13 +477,19 @@ class SqliteDatabase:
 
     def _write_together(self, writes: Sequence[_Write[Any]]) -> None:
         """Run all writes in one transaction; if one raises, all others in another. An error of the transaction is that of each."""
-        results, failed = list[Any](), writes
+        failed = writes
+
+        def change(connection: sqlite3.Connection) -> list[Any]:
+            nonlocal failed
+            results = list[Any]()
+            for write in writes:
+                failed = [write]
+                results.append(write.change(connection))
+            failed = writes
+            return results
+
         try:
-            with self.writing() as connection:
-                for write in writes:
-                    failed = [write]
-                    results.append(write.change(connection))
-                failed = writes
+            results = self.use(lambda connection: in_transaction(connection, change))
             for write, result in zip(writes, results, strict=True):
                 write.results.append(result)
         except Exception as error:  # noqa: BLE001 - the caller of each write raises it
@@ -492,12 +501,6 @@ class SqliteDatabase:
             for write in writes:
                 write.is_done = True
 
-    @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """Yield a connection in a transaction, which is committed durably at the end, or rolled back on an error."""
-        with self._turn, self.reading() as connection, transaction(connection):
-            yield connection
-
     def purge(self) -> None:
         """Remove the bytes of deleted and replaced rows from the file and its WAL.
 
@@ -506,14 +509,14 @@ class SqliteDatabase:
         """
         if self.path == MEMORY:
             return
-        with self.reading() as connection:
-            purge_file(connection)
+        self.use(purge_file)
 
     def copy_to(self, path: Path) -> None:
         """Write the database as it is now to a new file that only its user can read. Writers do not wait."""
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        with self.reading() as connection, closing(sqlite3.connect(path)) as copy:
-            connection.backup(copy)  # in one step: a backup in several restarts after each write of another process
+        with closing(sqlite3.connect(path)) as copy:
+            # In one step: a backup in several restarts after each write of another process.
+            self.use(lambda connection: connection.backup(copy))
 
     def release(self) -> None:
         """Close this thread's connection; a later use opens a new one. The connection of a database in memory stays open."""
@@ -550,11 +553,13 @@ class SqliteDatabase:
 
     def _file(self) -> tuple[int, int] | None:
         """Return device and number of the file at the path; None without a file, and for a database in memory."""
-        with suppress(OSError):
-            if self.path != MEMORY:
-                status = os.stat(self.path)  # noqa: PTH116 - at each use, and a Path takes longer
-                return status.st_dev, status.st_ino
-        return None
+        if self.path == MEMORY:
+            return None
+        try:
+            status = os.stat(self.path)  # noqa: PTH116 - at each use, and a Path takes longer
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
     def _open(self) -> sqlite3.Connection:
         if self.path != MEMORY:

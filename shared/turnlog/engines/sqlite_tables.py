@@ -118,13 +118,16 @@ class SqliteItemTable:
 
     def write_many(self, items: Sequence[Item]) -> None:
         rows = [_row(item) for item in items]
-        with self._database.writing() as connection:
+
+        def change(connection: sqlite3.Connection) -> None:
             connection.executemany(_PUT, rows)
             self._remove_expired(connection, rows)
 
+        self._database.write(change)
+
     def delete_many(self, keys: Sequence[Key]) -> None:
-        with self._database.writing() as connection:
-            connection.executemany("DELETE FROM items WHERE pk = ? AND sk = ?", [(key.pk, key.sk) for key in keys])
+        statement, rows = "DELETE FROM items WHERE pk = ? AND sk = ?", [(key.pk, key.sk) for key in keys]
+        self._database.write(lambda connection: connection.executemany(statement, rows))
 
     def has_due(self, partitions: Sequence[str], before: str) -> bool:
         """Return whether any of these partitions of the expiry index has an item before a sort key. One statement."""
@@ -267,12 +270,13 @@ class SqliteJobQueue:
         return job_id
 
     def receive(self, *, limit: int = 10) -> Sequence[Delivery]:
-        now, deliveries, self._change = self._now_ms(), list[Delivery](), next(self._changes)
+        now, self._change = self._now_ms(), next(self._changes)
         # A worker polls several times a second, so an empty queue must not take the lock for writing.
         due = "SELECT 1 FROM jobs WHERE dead = 0 AND visible_ms <= ? LIMIT 1"
         if self._database.read(lambda connection: connection.execute(due, (now,)).fetchone()) is None:
-            return deliveries
-        with self._database.writing() as connection:
+            return []
+
+        def change(connection: sqlite3.Connection) -> list[Delivery]:
             connection.execute(
                 "UPDATE jobs SET dead = 1, receipt = NULL WHERE dead = 0 AND visible_ms <= ? AND receives >= ?",
                 (now, self._max_receives),
@@ -283,6 +287,7 @@ class SqliteJobQueue:
                 " FROM jobs WHERE dead = 0 AND visible_ms <= ?) ORDER BY turn, sent LIMIT ?",
                 (now, max(1, min(limit, 10))),
             ).fetchall()
+            deliveries = list[Delivery]()
             for row, job_id, body, receives in rows:
                 receipt = self._ids.new_id()
                 connection.execute(
@@ -290,7 +295,9 @@ class SqliteJobQueue:
                     (now + self._visibility_ms, receipt, row),
                 )
                 deliveries.append(Delivery(job_id, body, receipt, receives + 1))
-        return deliveries
+            return deliveries
+
+        return self._database.write(change)
 
     def next_due_ms(self) -> int | None:
         """Return when the next job is due: the time in milliseconds, or None without a job. Past for a job that waits.
@@ -305,15 +312,16 @@ class SqliteJobQueue:
         return due[1]
 
     def acknowledge(self, receipt: str) -> None:
-        with self._database.writing() as connection:
-            connection.execute("DELETE FROM jobs WHERE receipt = ?", (receipt,))
+        statement = "DELETE FROM jobs WHERE receipt = ?"
+        self._database.write(lambda connection: connection.execute(statement, (receipt,)))
         self._change = next(self._changes)
 
     def postpone(self, receipt: str, *, seconds: int) -> None:
-        with self._database.writing() as connection:
-            connection.execute(
-                "UPDATE jobs SET visible_ms = ? WHERE receipt = ?", (self._now_ms() + seconds * 1000, receipt)
-            )
+        statement, values = (
+            "UPDATE jobs SET visible_ms = ? WHERE receipt = ?",
+            (self._now_ms() + seconds * 1000, receipt),
+        )
+        self._database.write(lambda connection: connection.execute(statement, values))
         self._change = next(self._changes)
 
     def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
@@ -328,7 +336,8 @@ class SqliteJobQueue:
     def redrive(self, group_of: Callable[[str], str | None]) -> int:
         """Implement `Redrivable`, in one transaction."""
         now = self._now_ms()
-        with self._database.writing() as connection:
+
+        def change(connection: sqlite3.Connection) -> int:
             rows = connection.execute(
                 "SELECT rowid, body FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)",
                 (now, self._max_receives),
@@ -338,5 +347,8 @@ class SqliteJobQueue:
                 "UPDATE jobs SET dead = 0, receives = 0, receipt = NULL, visible_ms = ?, grp = ? WHERE rowid = ?",
                 wanted,
             )
+            return len(wanted)
+
+        count = self._database.write(change)
         self._change = next(self._changes)
-        return len(wanted)
+        return count

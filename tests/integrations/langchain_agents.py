@@ -64,7 +64,8 @@ class Scripted(BaseChatModel):
 
 
 def agent(log: Turnlog, *, model: Scripted | None = None, more: Sequence[Any] = (), **options: Any) -> Any:
-    values = {name: options.pop(name) for name in ("checkpointer", "system_prompt", "tools") if name in options}
+    names = ("checkpointer", "system_prompt", "tools", "response_format")
+    values = {name: options.pop(name) for name in names if name in options}
     tools = values.pop("tools", [price])
     return create_agent(model or Scripted(), tools, middleware=[TurnlogMiddleware(log, **options), *more], **values)
 

@@ -293,6 +293,20 @@ def test_a_call_that_could_not_be_read_breaks_no_window(log: Turnlog, agents: An
     assert log.lint(body, format="openai_chat").problems == []
 
 
+@pytest.mark.parametrize("is_auto", [False, True])
+def test_earlier_structured_output_is_sent_as_the_calls_that_it_is(log: Turnlog, agents: Any, is_auto: bool) -> None:
+    strategies = importlib.import_module("langchain.agents.structured_output")
+    calls = [{"name": "Place", "args": {"city": city}, "id": f"call-{city}"} for city in ("Rome", "Oslo")]
+    model = agents.Scripted(says=[agents.AIMessage("", tool_calls=[call]) for call in calls])
+    schema = {"title": "Place", "description": "A place.", "type": "object", "properties": {"city": {"type": "string"}}}
+    strategy = strategies.AutoStrategy(schema) if is_auto else strategies.ToolStrategy(schema)
+    agent = agents.agent(log, model=model, checkpointer=saver(), response_format=strategy)
+    for question in ("Where?", "And now?"):
+        state = asked(agent, question)
+    assert state["structured_response"] == {"city": "Oslo"}
+    assert model.sent[-1] == state["messages"][:4]
+
+
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples" / "langchain_agent.py"), run_name="__main__")
     printed = capsys.readouterr().out

@@ -17,6 +17,7 @@ from typing import Annotated, Any, NotRequired, cast
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import PrivateStateAttr, ToolCallRequest
+from langchain.agents.structured_output import AutoStrategy, ToolStrategy
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, SystemMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -41,7 +42,9 @@ from turnlog.client import GivenPolicy
 from turnlog.client.async_calls import in_thread
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.json_values import JsonObject
 from turnlog.engines import RandomIds
+from turnlog.integrations.originals import function_tool
 from turnlog.integrations.sessions import stored_ids
 from turnlog.windows.request import recall_tools
 
@@ -230,7 +233,10 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             self._limits,
             FORMAT,
             system=system.text if system is not None else "",
-            tools=[tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in tools],
+            tools=[
+                *(tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in tools),
+                *_output_tools(request),
+            ],
             model_limit=profile.get("max_input_tokens") if isinstance(profile, Mapping) else None,
         )
         brought = {tool.get("function", {}).get("name") for tool in window.tools}
@@ -291,6 +297,15 @@ def _joined(system: SystemMessage | None, more: BaseMessage) -> SystemMessage:
     if isinstance(system.content, str):
         return system.model_copy(update={"content": f"{system.content}\n\n{more.text}"})
     return system.model_copy(update={"content": [*system.content, {"type": "text", "text": more.text}]})
+
+
+def _output_tools(request: Request) -> list[JsonObject]:
+    """Return the tools by whose calls the model gives structured output, which LangChain offers beside those of the request."""
+    strategy: Any = request.response_format
+    if isinstance(strategy, AutoStrategy):
+        strategy = ToolStrategy(strategy.schema)
+    specs = strategy.schema_specs if isinstance(strategy, ToolStrategy) else []
+    return [function_tool(spec.name, [spec.description, spec.json_schema]) for spec in specs]
 
 
 def _name(tool: BaseTool | dict[str, Any]) -> str:

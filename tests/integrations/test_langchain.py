@@ -307,6 +307,29 @@ def test_earlier_structured_output_is_sent_as_the_calls_that_it_is(log: Turnlog,
     assert model.sent[-1] == state["messages"][:4]
 
 
+def test_a_run_converts_the_newest_messages_of_a_long_list_and_all_when_others_have_written(agents: Any) -> None:
+    conversions = list[str]()
+
+    class Question(importlib.import_module("langchain_core.messages").HumanMessage):  # type: ignore[misc]
+        def model_dump(self, **options: Any) -> dict[str, Any]:
+            conversions.append(self.id)
+            return dict(super().model_dump(**options))
+
+    with Turnlog.open("memory://", worker=False) as log:
+        agent = agents.agent(log, model=agents.Scripted(says=[agents.AIMessage(f"Answer {n}") for n in range(3)]))
+        messages = [Question(f"Question {n}?", id=f"question-{n}") for n in range(300)]
+        messages = agent.invoke({"messages": messages}, THREAD)["messages"]
+        assert set(conversions) == {f"question-{n}" for n in range(300)}
+        conversions.clear()
+        messages = agent.invoke({"messages": [*messages, Question("And now?", id="now")]}, THREAD)["messages"]
+        assert "now" in conversions and len(set(conversions)) < 60
+        session = log.sessions.get("desk")
+        assert len(kept(session)) == len(messages) == 303
+        session.rewind(10)
+        messages = agent.invoke({"messages": [*messages, Question("And later?", id="later")]}, THREAD)["messages"]
+        assert [message.id for message in session.messages(in_view=True)] == [message.id for message in messages]
+
+
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples" / "langchain_agent.py"), run_name="__main__")
     printed = capsys.readouterr().out

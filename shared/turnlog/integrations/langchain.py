@@ -97,6 +97,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         self._settings = settings if recall else {"recall": "never", **settings}
         self._window_objects = WindowObjects()
         self._done = Newest[tuple[str, str], Messages](_MAX_KNOWN)
+        self._ends = Newest[str, tuple[int, str | None]](_MAX_KNOWN)
         self._sent = Newest[str, dict[str, int]](_MAX_KNOWN)
         self._restored = set[str]()
 
@@ -183,8 +184,10 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         before = self._done.get(run)
         if before is not None and len(before) == len(messages) and all(map(is_, before, messages)):
             return
-        listed = [self._graph_message(session, message) for message in _newest(messages, before)]
-        if before is None and self._session_id is None and _is_thread():
+        end = before[-1].id if before else self._end(session)
+        newest = _newest(messages, end)
+        listed = [self._graph_message(session, message) for message in newest]
+        if before is None and len(newest) == len(messages) and self._session_id is None and _is_thread():
             leave_branch(session, listed)
         aligned, _ = append_new(session, listed, options=self._options)
         record_edits(session, listed, aligned)
@@ -192,6 +195,12 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         for message in messages:
             self._sent.pop(message.id or "", None)
         self._done[run] = messages
+        self._ends[session.id] = aligned.head, messages[-1].id if messages else None
+
+    def _end(self, session: Session) -> str | None:
+        """Return the id of the last message that this middleware knows in a log; None when others have written there since."""
+        head, message_id = self._ends.get(session.id, (None, None))
+        return message_id if message_id is not None and session.info().head == head else None
 
     def _options(self, batch: Sequence[GraphMessage]) -> Mapping[str, Any]:
         """Return the append options of a batch: window and usage of its reply, when it has exactly one."""
@@ -283,10 +292,9 @@ def _is_thread() -> bool:
     return configurable.get("__pregel_checkpointer") is not None and not is_subgraph
 
 
-def _newest(messages: Messages, before: Messages | None) -> Messages:
+def _newest(messages: Messages, last_id: str | None) -> Messages:
     """Return messages that may be new: those since `_BEFORE` messages before the last known one, or all."""
-    last = before[-1].id if before else None
-    index = next((index for index in reversed(range(len(messages))) if messages[index].id == last), None)
+    index = next((index for index in reversed(range(len(messages))) if messages[index].id == last_id), None)
     return messages if index is None else messages[max(0, index - _BEFORE) :]
 
 

@@ -77,11 +77,12 @@ class TurnlogChatStore(BaseChatStore):
 
     def delete_messages(self, key: str) -> list[ChatMessage] | None:
         """Remove all messages from view and return them. `Session.erase` deletes what the log keeps."""
-        if key not in self.get_keys():
+        listed = _KEYS + session_id_of(key)
+        if self._index.get(listed) is None:
             return None
         messages = self.get_messages(key)
         self.session(key).rewind(1)
-        self._index.delete([_KEYS + session_id_of(key)])
+        self._index.delete([listed])
         return messages
 
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:

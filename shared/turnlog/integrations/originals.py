@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
+from itertools import takewhile
 from operator import getitem
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -188,7 +189,8 @@ class Originals(Generic[T]):
         """
         bodies = [self.body(message) for message in messages]
         head = session.info().head
-        known = [stored for stored in session.messages(in_view=True, format=FORMAT) if stored.position > after]
+        newest_first = session.messages(order="desc", in_view=True, format=FORMAT)
+        known = [*takewhile(lambda stored: stored.position > after, newest_first)][::-1]
         shared = 0
         while shared < min(len(known), len(bodies)) and said(known[shared].body) == said(bodies[shared]):
             shared += 1

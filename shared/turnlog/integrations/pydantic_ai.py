@@ -17,6 +17,7 @@ import asyncio
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, takewhile
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -94,6 +95,7 @@ MESSAGES = Originals[ModelMessage](
 )
 _INDEX = session_id_of("pydantic-ai")
 _RECORDS, _PLACES = "records/", "places/"
+_EARLIER = 100
 _RECORD = TypeAdapter(ConversationRecord)
 
 
@@ -131,13 +133,14 @@ class TurnlogConversationStore(ConversationStore):
         Raises `ConversationConflict` when the session has messages after all of these: another run has said them.
         """
         session = self._log.sessions.get_or_create(session_id_of(conversation_id), **self._settings)
-        known = [message for _, message in MESSAGES.stored(session)]
+        head, known = session.info().head, [message for _, message in MESSAGES.stored(session)]
         # A run begins with a history in which Pydantic AI has joined requests that no response separates.
         joined = types.repair_messages(known, repair_last_response=False)
-        if [*map(_to_parts, joined)] == [*map(_to_parts, messages[: len(joined)])]:
-            messages = [*known, *messages[len(joined) :]]
         try:
-            MESSAGES.extend(session, messages)
+            if [*map(_to_parts, joined)] == [*map(_to_parts, messages[: len(joined)])]:
+                MESSAGES.append(session, [MESSAGES.body(message) for message in messages[len(joined) :]], head)
+            else:
+                MESSAGES.extend(session, messages)
         except HeadMismatchError as error:
             raise ConversationConflict(conversation_id) from error
         return session
@@ -170,10 +173,7 @@ class TurnlogConversationStore(ConversationStore):
             session = self._session_at(conversation_id, place)
             after = place["position"] if place is not None else 0
             positions = MESSAGES.extend(session, [entry.message for entry in new_entries], after=after, drop_rest=True)
-            places = {
-                _PLACES + entry.id: {"session": session.id, "position": position, "parent": entry.parent_id}
-                for entry, position in zip(new_entries, positions, strict=True)
-            }
+            places = _places(session.id, base, place, list(zip(new_entries, positions, strict=True)))
             self._index.put_many({key: canonical_json(value) for key, value in places.items()})
             key, value = _RECORDS + session_id_of(conversation_id), _RECORD.dump_python(record, mode="json")
             self._index.replace(key, value, document)
@@ -194,11 +194,13 @@ class TurnlogConversationStore(ConversationStore):
     @reads
     def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
         entries, messages = list[ConversationEntry](), dict[str, dict[int, ModelMessage]]()
-        entry_id = head_id
+        places, entry_id = dict[str, Any](), head_id
         while entry_id is not None and (limit is None or len(entries) < limit):
-            place = self._place(entry_id)
+            place = places.get(entry_id) or self._place(entry_id)
             if place is None:
                 raise LookupError(entry_id)
+            for (parent, _), (earlier_id, position) in pairwise(place.get("earlier", ())):
+                places[earlier_id] = {**place, "position": position, "parent": parent, "earlier": ()}
             session_id, position = place["session"], place["position"]
             if position not in messages.setdefault(session_id, {}):
                 page = self._log.sessions.of(session_id).page(order="desc", before=position + 1, format=MESSAGES.format)
@@ -220,8 +222,11 @@ class TurnlogConversationStore(ConversationStore):
         """Return the messages of a run that was not saved: those behind the conversation's head."""
         record, _ = self._record(conversation_id)
         place = self._place(record.head_id) if record is not None else None
-        stored = MESSAGES.stored(self.session(conversation_id))
-        return [message for position, message in stored if place is None or position > place["position"]]
+        after, newest_first = (
+            place["position"] if place is not None else 0,
+            MESSAGES.newest_first(self.session(conversation_id)),
+        )
+        return [message for _, message in takewhile(lambda stored: stored[0] > after, newest_first)][::-1]
 
     def _record(self, conversation_id: str) -> tuple[ConversationRecord | None, Document | None]:
         """Return the record of a conversation, and the document that has it."""
@@ -229,8 +234,28 @@ class TurnlogConversationStore(ConversationStore):
         return (_RECORD.validate_json(document.data) if document is not None else None), document
 
     def _place(self, entry_id: str | None) -> Any:
-        """Return session, position and parent of an entry; None for one that is not stored."""
+        """Return session, position, parent and ancestors of an entry, as `_places` made them; None for one that is not stored."""
         return self._index.read(_PLACES + entry_id) if entry_id is not None else None
+
+
+def _places(
+    session_id: str, base_id: str | None, base: Any, entries: Sequence[tuple[ConversationEntry, int]]
+) -> dict[str, Any]:
+    """Return the documents of new entries: the session, position and parent of each.
+
+    The last one, and one in `_EARLIER`, also has ids and positions of its ancestors in the session, so that a history is read
+    with few requests. ``base`` is the place of the entry before the first.
+    """
+    chain, places = list[list[Any]](), dict[str, Any]()
+    if base is not None and base["session"] == session_id:
+        chain = [*base.get("earlier", ()), [base_id, base["position"]]]
+    for entry, position in entries:
+        place = {"session": session_id, "position": position, "parent": entry.parent_id}
+        if len(chain) >= _EARLIER or entry is entries[-1][0]:
+            place["earlier"], chain = chain, []
+        places[_PLACES + entry.id] = place
+        chain.append([entry.id, position])
+    return places
 
 
 @dataclass

@@ -81,6 +81,24 @@ def test_it_tells_what_the_store_in_memory_tells(harness: Harness) -> None:
     assert asyncio.run(told(store_of(harness))) == asyncio.run(told(stores.InMemoryConversationStore()))
 
 
+def test_a_long_conversation_is_loaded_with_few_requests(harness: Harness) -> None:
+    from pydantic_ai import Conversation
+
+    async def run() -> None:
+        store, conversation = store_of(harness), Conversation(conversation_id="desk", messages=[])
+        for number in range(60):
+            conversation.messages.extend(turn(number))
+            await store.save(conversation)
+        before = harness.faults.calls
+        loaded = await store.load("desk")
+        assert shown(loaded) == shown(conversation)
+        assert harness.faults.calls - before < 60, "240 messages"
+        old = await store.branch("desk", at=130, expected_revision=loaded.revision)
+        assert shown(old) == shown(Conversation(messages=conversation.messages[:130]))
+
+    asyncio.run(run())
+
+
 def test_a_save_that_was_cut_off_is_repeated(harness: Harness) -> None:
     from pydantic_ai import Conversation
 

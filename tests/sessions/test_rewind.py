@@ -181,8 +181,10 @@ def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> Non
         session.rewind(2, idempotency_key="k")
     with pytest.raises(InvalidInputError, match="above the head"):
         session.rewind(99)
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(InvalidInputError, match="'yesterday' is neither a position nor a time"):
         session.rewind("yesterday")
+    with pytest.raises(InvalidInputError, match="^0 is neither a position from 1 to [0-9]+ nor a time"):
+        session.rewind(0)
     with pytest.raises(NotFoundError):
         log.sessions.of("not-there").rewind(1)
     with pytest.raises(NotFoundError):

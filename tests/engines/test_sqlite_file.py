@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -257,10 +258,18 @@ def test_a_header_that_is_damaged_is_told_as_damage(tmp_path: Path) -> None:
     assert caught.value.error_code == "storage_damaged"
 
 
+@pytest.fixture
+def shared_path() -> Iterator[Path]:
+    """A folder that other users can enter, as they can't enter ``tmp_path``."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="users and modes as on POSIX")
 @pytest.mark.parametrize(("file_mode", "folder_mode"), [(0o444, 0o755), (0o400, 0o755), (0o000, 0o755), (0o644, 0o555)])
-def test_a_file_that_can_t_be_written_is_a_typed_error(tmp_path: Path, file_mode: int, folder_mode: int) -> None:
-    folder = tmp_path / "data"
+def test_a_file_that_can_t_be_written_is_a_typed_error(shared_path: Path, file_mode: int, folder_mode: int) -> None:
+    folder = shared_path / "data"
     path = folder / "turnlog.db"
     opened(path)
     path.chmod(file_mode)

@@ -125,12 +125,19 @@ def test_items_over_one_kilobyte_share_pages(tmp_path: Path) -> None:
 # ------------------------------------------------------------ jobs
 
 
+class FallingIds(SequentialIds):
+    """Ids of which each sorts before the earlier ones: ids are random and say nothing of the order."""
+
+    def new_id(self) -> str:
+        return f"{10**6 - int(super().new_id()[1:])}"
+
+
 class Queue:
     """A queue with a clock; a job is hidden for 60 s and dies of its third delivery."""
 
     def __init__(self, database: SqliteDatabase) -> None:
-        self.clock = FixedClock()
-        self.jobs = SqliteJobQueue(database, SequentialIds(), self.clock.now_ms, visibility_seconds=60, max_receives=2)
+        self.clock, ids = FixedClock(), FallingIds()
+        self.jobs = SqliteJobQueue(database, ids, self.clock.now_ms, visibility_seconds=60, max_receives=2)
 
     def bodies(self, limit: int = 10) -> list[str]:
         return [delivery.body for delivery in self.jobs.receive(limit=limit)]
@@ -141,16 +148,17 @@ def test_a_delivery_has_one_to_ten_jobs(database: SqliteDatabase, limit: int, co
     queue = Queue(database)
     for number in range(12):
         queue.jobs.send(str(number), group="acme")
+        queue.clock.advance(1)
     assert queue.bodies(limit) == [str(number) for number in range(count)]
 
 
 def test_groups_take_turns_and_each_is_in_order(database: SqliteDatabase) -> None:
     queue = Queue(database)
-    for body in ("a1", "a2", "a3", "b1", "c1", "b2"):
+    for body in ("b1", "b2", "b3", "a1", "c1", "a2"):
         queue.jobs.send(body, group=body[0])
         queue.clock.advance(1)
-    assert queue.bodies(4) == ["a1", "b1", "c1", "a2"]
-    assert queue.bodies(4) == ["a3", "b2"]
+    assert queue.bodies(4) == ["b1", "a1", "c1", "b2"]
+    assert queue.bodies(4) == ["b3", "a2"]
 
 
 @pytest.mark.parametrize(("seconds", "bodies"), [(59.999, []), (60, ["a"])])

@@ -278,7 +278,7 @@ class SqliteJobQueue:
 
         def change(connection: sqlite3.Connection) -> list[Delivery]:
             connection.execute(
-                "UPDATE jobs SET dead = 1, receipt = NULL WHERE dead = 0 AND visible_ms <= ? AND receives >= ?",
+                "UPDATE jobs SET dead = 1 WHERE dead = 0 AND visible_ms <= ? AND receives >= ?",
                 (now, self._max_receives),
             )
             rows = connection.execute(
@@ -344,7 +344,7 @@ class SqliteJobQueue:
             ).fetchall()
             wanted = [(now, group, row) for row, body in rows if (group := group_of(body)) is not None]
             connection.executemany(
-                "UPDATE jobs SET dead = 0, receives = 0, receipt = NULL, visible_ms = ?, grp = ? WHERE rowid = ?",
+                "UPDATE jobs SET dead = 0, receives = 0, visible_ms = ?, grp = ? WHERE rowid = ?",
                 wanted,
             )
             return len(wanted)

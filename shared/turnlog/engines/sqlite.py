@@ -310,13 +310,11 @@ def _format_of(connection: sqlite3.Connection, path: Path) -> int:
     is_utf8 = connection.execute("PRAGMA encoding").fetchone()[0] == "UTF-8"
     if application_id == 0 and version == 0 and not tables and is_utf8:
         return 0
-    if application_id == 0 and {"items", "jobs"} <= tables:
+    if application_id == 0 and version == 1:
         query = "SELECT name FROM pragma_table_info(?)"
-        columns = {table: tuple(name for (name,) in connection.execute(query, (table,))) for table in ("items", "jobs")}
-        if columns["items"][: len(_ITEM_COLUMNS)] == _ITEM_COLUMNS and columns["jobs"] == _JOB_COLUMNS:
-            _check_format(version)
-            if version == 1:
-                return version
+        items, jobs = (tuple(name for (name,) in connection.execute(query, (table,))) for table in ("items", "jobs"))
+        if items[: len(_ITEM_COLUMNS)] == _ITEM_COLUMNS and jobs == _JOB_COLUMNS:
+            return version
     raise _foreign(path, "is another program's SQLite database")
 
 

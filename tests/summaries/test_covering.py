@@ -7,7 +7,7 @@ import pytest
 from tests.properties.building import Stored, out_of_line, stored
 from tests.properties.histories import Body, Given
 from turnlog.core.summaries import LoopText
-from turnlog.summaries.covering import ASKED_CHARS, Coverage, chosen_facts, cover
+from turnlog.summaries.covering import ASKED_CHARS, Coverage, Facts, chosen_facts, cover
 from turnlog.windows.steps import Pin
 
 
@@ -140,3 +140,14 @@ def test_long_arguments_are_cut_and_say_so(chars: int, missing: int) -> None:
 def test_identifiers_are_kept_longest_then_dates_then_the_newest_of_other_values(room: int, kept: list[str]) -> None:
     facts = ((1, "green"), (2, "2024-05-06"), (3, "ORD-00017"), (4, "blue"))
     assert [value for _, value in chosen_facts(facts, room, lambda some: 10 * len(some))] == kept
+
+
+def test_facts_that_can_t_fit_are_not_counted() -> None:
+    counts = list[int]()
+
+    def cost(facts: Facts) -> int:
+        counts.append(len(facts))
+        return 2 * len(facts)
+
+    assert len(chosen_facts(tuple((number, f"v{number}") for number in range(1_000)), 20, cost)) == 10
+    assert max(counts) <= 10, "a fact takes two tokens at least"

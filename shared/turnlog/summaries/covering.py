@@ -53,7 +53,7 @@ def chosen_facts(facts: Facts, room: int, cost: Callable[[Facts], int]) -> Facts
     the others in the log.
     """
     ranked = sorted(facts, key=lambda fact: _rank(fact[1]))
-    limit = min(len(ranked), max(room, 0) // _LEAST_TOKENS)
+    limit = min(len(ranked), room // _LEAST_TOKENS)
     # Facts are sent as one text, so their cost is that of all of them together.
     count = bisect_right(range(1, limit + 1), room, key=lambda number: cost(tuple(ranked[-number:])))
     return tuple(ranked[len(ranked) - count :])

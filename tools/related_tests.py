@@ -209,7 +209,7 @@ RELATED = {
         "windows/test_stub_step properties/test_breakpoints properties/test_prefix properties/test_recall_tools"
     ),
     "summaries/covering": (
-        "summaries/test_covering summaries/test_compress summaries/test_rounds windows/test_pins "
+        "summaries/test_covering summaries/test_open_loop summaries/test_compress summaries/test_rounds windows/test_pins "
         "properties/test_summaries summaries/test_chosen_facts properties/test_summary_step windows/test_windows"
     ),
     "windows/digests": (

@@ -70,6 +70,19 @@ def test_a_loop_is_told_by_what_was_asked_called_and_replied() -> None:
     assert asked == "Where is order A-1001? / And the other? / Go on. / Never mind."
 
 
+def test_steps_of_an_open_loop_are_told_eight_at_a_time_without_its_task() -> None:
+    steps = [said("assistant", f"step {number}") for number in range(1, 9)]
+    history = [said("user", "Go."), calling(("a", "f", "{}")), result("a", "done"), *steps]
+    made = covered(history, open_loop=1)
+    first = " / ".join(f"step {number}" for number in range(1, 8))
+    assert made.loops == (LoopText(1, "", first, ("f {}",)), LoopText(1, "", "step 8"))
+    assert (made.parted, made.kept) == ((1,), ()), "the task stays until the loop is covered whole"
+    pinned = covered(history, open_loop=1, pins=[Pin(first_user=True)])
+    assert (pinned.parted, pinned.kept) == ((), (1,))
+    held = stored(history)
+    assert made.saved == pinned.saved == held.total - tokens(held, 1)
+
+
 def test_values_come_once_with_their_first_position_in_the_order_of_their_last() -> None:
     assert covered(HISTORY).facts == ((3, "B-2002"), (4, "P-3003"), (2, "A-1001"), (9, "D-4004"))
 
@@ -131,14 +144,17 @@ def test_long_arguments_are_cut_and_say_so(chars: int, missing: int) -> None:
         (9, []),
         (10, ["ORD-00017"]),
         (20, ["2024-05-06", "ORD-00017"]),
-        (30, ["blue", "2024-05-06", "ORD-00017"]),
-        (40, ["green", "blue", "2024-05-06", "ORD-00017"]),
-        (999, ["green", "blue", "2024-05-06", "ORD-00017"]),
+        (30, ["$12", "2024-05-06", "ORD-00017"]),
+        (40, ["blue", "$12", "2024-05-06", "ORD-00017"]),
+        (50, ["green", "blue", "$12", "2024-05-06", "ORD-00017"]),
+        (999, ["green", "blue", "$12", "2024-05-06", "ORD-00017"]),
         (-5, []),
     ],
 )
-def test_identifiers_are_kept_longest_then_dates_then_the_newest_of_other_values(room: int, kept: list[str]) -> None:
-    facts = ((1, "green"), (2, "2024-05-06"), (3, "ORD-00017"), (4, "blue"))
+def test_identifiers_are_kept_longest_then_dates_then_amounts_then_the_newest_of_other_values(
+    room: int, kept: list[str]
+) -> None:
+    facts = ((1, "$12"), (2, "ORD-00017"), (3, "green"), (4, "2024-05-06"), (5, "blue"))
     assert [value for _, value in chosen_facts(facts, room, lambda some: 10 * len(some))] == kept
 
 

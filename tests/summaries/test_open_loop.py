@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.effort import examples, is_full
 from tests.properties.building import stored
-from tests.properties.histories import FORMATS, disorderly
+from tests.properties.histories import FORMATS, Given, disorderly
 from tests.properties.plain_pairing import plainly_paired
 from tests.support.jobs import poller
 from tests.support.summary_events import summaries
@@ -276,14 +277,12 @@ def test_no_call_is_parted_from_its_result(history: Any, border: int, before: in
                 assert (position in covered) == (place[0] in covered)
     for group in plain.groups.values():
         assert len({position in covered for position in group}) == 1, "the items of an answer are one"
-    total = before + sum(source.event.tokens for source in sources[: count - 1])
-    assert not count or total < border or plain_unit_began(sources, count, before, border)
 
 
-def plain_unit_began(sources: list[Any], count: int, before: int, border: int) -> bool:
-    """Whether the last unit that is covered began before the border: results and items belong to it."""
-    for source in sources[:count]:
-        if before >= border:
-            return True
-        before += source.event.tokens
-    return False
+def test_steps_are_covered_that_began_before_the_border_but_the_newest() -> None:
+    sources = stored([Given(body) for body in (TASK, *(body for number in range(6) for body in step(number)))]).sources
+    for messages, border in enumerate(accumulate(source.event.tokens for source in sources), start=1):
+        whole_steps = min(messages // 2, 6 - KEEP_STEPS)
+        count = 1 + 2 * whole_steps if whole_steps else 0
+        assert closed_steps(sources, before=0, border=border) == count
+        assert closed_steps(sources, before=100, border=100 + border) == count

@@ -45,7 +45,7 @@ def seen(*known: Iterable[tuple[int, str]]) -> Facts:
 
 
 def chosen_facts(facts: Facts, room: int, cost: Callable[[Facts], int]) -> Facts:
-    """Return as many facts as cost at most ``room`` tokens, in the order of their last occurrence.
+    """Return as many facts as cost at most ``room`` tokens; those that are kept longest come last.
 
     Identifiers are kept longest, because nothing else leads back to what they name. Then come dates, times and amounts, which are
     many and long in results; then amounts and days as people say them; then other scalars, which people and models repeat by

@@ -124,7 +124,7 @@ def test_threads_that_have_ended_leave_no_connection_open(tmp_path: Path) -> Non
         thread = threading.Thread(target=database.write, args=(use,))
         thread.start()
         thread.join()
-    use()
+    database.write(use)
     gc.collect(1)  # what is young: a worker of these tests holds millions of older objects
     assert database.open_connections == 1
     for connection in used[:-1]:

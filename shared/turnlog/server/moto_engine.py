@@ -154,8 +154,8 @@ def guarded_clients() -> Iterator[type[Clients]]:
     from turnlog.testing.aws import Guard
 
     class GuardedClients(Clients):
-        def _make(self, service: str, read_timeout_seconds: float) -> Any:
-            client = super()._make(service, read_timeout_seconds)
+        def make(self, service: str, read_timeout_seconds: float) -> Any:
+            client = super().make(service, read_timeout_seconds)
             Guard.attach(client)
             return client
 

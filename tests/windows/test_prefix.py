@@ -141,6 +141,6 @@ def test_more_of_a_message_is_no_break() -> None:
 
 
 def test_tokens_that_are_not_the_same_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefixes, "least_of_share", lambda share, bodies, codec: COUNTER.count(str(bodies)))
+    monkeypatch.setattr(prefixes, "least_of_turn", lambda turn, bodies, codec: COUNTER.count(str(bodies)))
     with pytest.raises(AssertionError):
         grown(said("user"), said("assistant"), said("user"))

@@ -56,7 +56,7 @@ def places_of(window: RenderedWindow, stable_turns: int, *, tokens: int) -> list
     request = window.request
     if request.format not in KINDS or tokens * _COUNTED < MIN_TOKENS:
         return []
-    last, before = window.end_of(len(window.shares) - _volatile(window)), window.end_of(stable_turns)
+    last, before = window.end_of(len(window.placed_turns) - _volatile(window)), window.end_of(stable_turns)
     is_far = last is not None and before is not None and _blocks_between(window, before, last) > LOOKBACK_BLOCKS
     fixed = BEFORE_ALL if (request.system_tokens + request.tools_tokens) * _COUNTED >= MIN_TOKENS else None
     border = _border_of(window.plan.view)
@@ -78,7 +78,7 @@ def _volatile(window: RenderedWindow) -> int:
             break
         first = unit.position
     return sum(
-        1 for share in window.shares if first is not None and isinstance(share.place, int) and share.place >= first
+        1 for item in window.placed_turns if first is not None and isinstance(item.place, int) and item.place >= first
     )
 
 
@@ -159,7 +159,7 @@ def _window(
     system: System = rendered.system
     if request.apply_breakpoints:
         rendered, system = apply_breakpoints(rendered, places, request.format)
-    turns = [share.turn for share in window.shares]
+    turns = [item.turn for item in window.placed_turns]
     called = [call.name for turn in turns for call in turn.message.tool_calls]
     sent_names = called if request.format == "turnlog" else map(legal_tool_name, called)
     return Window(

@@ -15,7 +15,7 @@ from turnlog.core.calls import Ref
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, ToolResult
 from turnlog.providers.bedrock_converse import is_document
 from turnlog.providers.token_rules import image_size
-from turnlog.windows.render import Place, Share
+from turnlog.windows.render import Place, PlacedTurn
 from turnlog.windows.view import OF_ITEMS
 
 
@@ -115,36 +115,36 @@ class _SentMedia:
 
 
 def within_media_limits(
-    shares: Sequence[Share], limits: MediaLimits | None, refs: Mapping[tuple[int, int], Ref]
-) -> tuple[list[Share], Place | None, Place | None]:
+    placed_turns: Sequence[PlacedTurn], limits: MediaLimits | None, refs: Mapping[tuple[int, int], Ref]
+) -> tuple[list[PlacedTurn], Place | None, Place | None]:
     """Return the turns with as many of their newest media as the provider takes; the others leave a line.
 
     ``refs`` are those of calls by the place of their results. The second value is the place with which media left the last time,
     the third that of the first turn that they left; both None when they never did.
     """
     if limits is None:
-        return list(shares), None, None
+        return list(placed_turns), None, None
     media, left, since, first = _SentMedia(limits), dict[int, set[int]](), None, None
-    for items in _items(shares):
+    for items in _items(placed_turns):
         large = {item.number for item in items if item.chars > limits.image_chars or item.side > limits.side}
         gone = media.add([item for item in items if item.number not in large])
         if gone and gone[0].turn != items[0].turn:
-            since, first = shares[items[0].turn].place, shares[gone[0].turn].place
+            since, first = placed_turns[items[0].turn].place, placed_turns[gone[0].turn].place
         for item in (*gone, *(item for item in items if item.number in large)):
             left.setdefault(item.turn, set()).add(item.number)
-    sent = list(shares)
+    sent = list(placed_turns)
     for turn, numbers in left.items():
-        share = shares[turn]
-        message = _without_media(share, numbers, refs)
-        sent[turn] = replace(share, turn=replace(share.turn, message=message, body=None))
+        placed = placed_turns[turn]
+        message = _without_media(placed, numbers, refs)
+        sent[turn] = replace(placed, turn=replace(placed.turn, message=message, body=None))
     return sent, since, first
 
 
-def _items(shares: Sequence[Share]) -> Iterator[list[_Item]]:
+def _items(placed_turns: Sequence[PlacedTurn]) -> Iterator[list[_Item]]:
     """Yield the media of each turn that has some. An assistant's media are never sent."""
     answers = 0
-    for turn, share in enumerate(shares):
-        message = share.turn.message
+    for turn, placed in enumerate(placed_turns):
+        message = placed.turn.message
         answers += _separates(message)
         media = [block for block in message.blocks if _kind(block)]
         if media and message.role != "assistant":
@@ -174,9 +174,9 @@ def _kind(block: Block) -> str | None:
     return "file" if isinstance(block, Opaque) and is_document(block.value) else None
 
 
-def _without_media(share: Share, numbers: set[int], refs: Mapping[tuple[int, int], Ref]) -> Message:
+def _without_media(placed: PlacedTurn, numbers: set[int], refs: Mapping[tuple[int, int], Ref]) -> Message:
     """Return the message of a turn with a line in the place of some of its media."""
-    message, position, count = share.turn.message, share.place, 0
+    message, position, count = placed.turn.message, placed.place, 0
 
     def shown(blocks: Sequence[Block], where: str) -> tuple[Block, ...]:
         nonlocal count
@@ -189,12 +189,12 @@ def _without_media(share: Share, numbers: set[int], refs: Mapping[tuple[int, int
         return tuple(lines)
 
     # What a recall brought back is named by the place that it came from.
-    recall = share.entry.event.recall if share.entry is not None else None
+    recall = placed.entry.event.recall if placed.entry is not None else None
     origin = ", ".join(map(str, recall.places)) if recall is not None else ""
     content = shown(message.content, str(position))
     results = list[ToolResult]()
     for index, result in enumerate(message.tool_results):
-        is_known = isinstance(position, int) and share.part != "some results"
+        is_known = isinstance(position, int) and placed.part != "some results"
         ref = refs.get((position, index)) if is_known and isinstance(position, int) else None
         results.append(replace(result, content=shown(result.content, origin or str(ref or position))))
     return replace(message, content=content, tool_results=tuple(results))

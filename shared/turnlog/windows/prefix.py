@@ -27,7 +27,7 @@ from turnlog.windows.breaks import NEVER_BROKEN, BrokeAt, EpochStart, first_in_w
 from turnlog.windows.media import limits_of, within_media_limits
 from turnlog.windows.plan import WindowPlan
 from turnlog.windows.prices import FENCING
-from turnlog.windows.render import Share, shares, unsigned
+from turnlog.windows.render import PlacedTurn, placed_turns, unsigned
 from turnlog.windows.request import WindowRequest
 from turnlog.windows.view import OF_ITEMS, Entry, Loop, is_item
 
@@ -56,7 +56,7 @@ class RenderedWindow:
 
     plan: WindowPlan
     request: WindowRequest
-    shares: Sequence[Share]
+    placed_turns: Sequence[PlacedTurn]
     rendered: Rendered
     breaks: tuple[EpochStart, ...]
 
@@ -65,8 +65,8 @@ class RenderedWindow:
         """Render a planned view. ``breaks`` are those of the request: of settings, summary and budget."""
         breaks, request, codec = (*breaks, *plan.breaks), plan.request, codec_of(plan.request.format)
         refs = {place: ref for loop in plan.view.loops for place, ref in _refs_of(loop).items()}
-        window_shares, since, first = within_media_limits(
-            shares(plan.view, codec), limits_of(codec.format, request.context), refs
+        window_turns, since, first = within_media_limits(
+            placed_turns(plan.view, codec), limits_of(codec.format, request.context), refs
         )
         if isinstance(since, int) and isinstance(first, int):
             breaks = (*breaks, EpochStart(since, "media", first))
@@ -75,22 +75,22 @@ class RenderedWindow:
             request = request if has_tools else request.plain
         start = max((broken.position for broken in breaks), default=0)
         if codec.format in FENCING:
-            bound = list(unsigned(window_shares, codec, start))
+            bound = list(unsigned(window_turns, codec, start))
             last = newest_unprompted(plan.view, answer_open_calls=request.answer_open_calls)
-            window_shares = list(unsigned(bound, codec, last))
-            changed = next((old.place for old, new in zip_longest(bound, window_shares) if old is not new), None)
+            window_turns = list(unsigned(bound, codec, last))
+            changed = next((old.place for old, new in zip_longest(bound, window_turns) if old is not new), None)
             if isinstance(changed, int):
                 breaks = (*breaks, EpochStart(last, "unprompted", changed))
-        rendered = codec.render([share.turn for share in window_shares], system=request.system, tools=request.tools)
-        return cls(plan, request, window_shares, rendered, breaks)
+        rendered = codec.render([item.turn for item in window_turns], system=request.system, tools=request.tools)
+        return cls(plan, request, window_turns, rendered, breaks)
 
     @property
     def sent(self) -> Mapping[int, Sequence[JsonObject]]:
         """The bodies that are sent of each message, by position."""
         sent = defaultdict[int, list[JsonObject]](list)
-        for share, bodies in zip(self.shares, self.rendered.bodies, strict=True):
-            if share.entry is not None:
-                sent[share.entry.position] += bodies
+        for item, bodies in zip(self.placed_turns, self.rendered.bodies, strict=True):
+            if item.entry is not None:
+                sent[item.entry.position] += bodies
         return sent
 
     def end_of(self, turns: int) -> End | None:
@@ -163,7 +163,7 @@ def prefix_of(window: RenderedWindow) -> tuple[Prefix, int]:
     if start.broke_at == "system":
         return Prefix(_tools_tokens(window), "system", start.reason), 0
     turns, broken = 0, start.broke_at
-    if isinstance(broken, int) and any(share.place == broken for share in window.shares):
+    if isinstance(broken, int) and any(item.place == broken for item in window.placed_turns):
         turns = turns_before(window, min(broken, position))
     return Prefix(_begun_tokens(window, turns), broken, start.reason), turns
 
@@ -171,7 +171,7 @@ def prefix_of(window: RenderedWindow) -> tuple[Prefix, int]:
 def turns_before(window: RenderedWindow, position: int) -> int:
     """Return the number of turns before the first message at or behind a position."""
     return sum(
-        1 for _ in takewhile(lambda share: not isinstance(share.place, int) or share.place < position, window.shares)
+        1 for _ in takewhile(lambda item: not isinstance(item.place, int) or item.place < position, window.placed_turns)
     )
 
 
@@ -191,9 +191,12 @@ def _begun_tokens(window: RenderedWindow, turns: int) -> int:
     begun, system = end.message + 1, _system_tokens(window)
     if window.request.system is not None and window.request.format in _SYSTEM_IS_A_MESSAGE:
         begun, system = (begun - 1, system) if begun else (0, 0)
-    codec, pairs = codec_of(window.request.format), zip(window.shares[:turns], window.rendered.bodies, strict=False)
+    codec, pairs = (
+        codec_of(window.request.format),
+        zip(window.placed_turns[:turns], window.rendered.bodies, strict=False),
+    )
     return (
-        _tools_tokens(window) + system + begun * MESSAGE_OVERHEAD + sum(least_of_share(*pair, codec) for pair in pairs)
+        _tools_tokens(window) + system + begun * MESSAGE_OVERHEAD + sum(least_of_turn(*pair, codec) for pair in pairs)
     )
 
 
@@ -216,26 +219,26 @@ def _system_tokens(window: RenderedWindow) -> int:
     return known if known is not None else lower_bound_tokens(system) + MESSAGE_OVERHEAD
 
 
-def least_of_share(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> int:
+def least_of_turn(item: PlacedTurn, bodies: Sequence[JsonObject], codec: Codec) -> int:
     """Return at most the tokens of a turn's content, as it is sent in ``bodies``.
 
     `MESSAGE_OVERHEAD` is not included, because a message may hold several turns.
     """
-    return _least_as_made(share, codec) if bodies == codec.bodies(share.turn) else _least_of(share, bodies, codec)
+    return _least_as_made(item, codec) if bodies == codec.bodies(item.turn) else _least_of(item, bodies, codec)
 
 
 @once
-def _least_as_made(share: Share, codec: Codec) -> int:
-    return _least_of(share, codec.bodies(share.turn), codec)
+def _least_as_made(item: PlacedTurn, codec: Codec) -> int:
+    return _least_of(item, codec.bodies(item.turn), codec)
 
 
-def _least_of(share: Share, bodies: Sequence[JsonObject], codec: Codec) -> int:
+def _least_of(item: PlacedTurn, bodies: Sequence[JsonObject], codec: Codec) -> int:
     if not bodies:
         return 0
-    entry, message = share.entry, share.turn.message
-    is_given = entry is not None and message is entry.message and share.part == "all" and not entry.event.redacted
+    entry, message = item.entry, item.turn.message
+    is_given = entry is not None and message is entry.message and item.part == "all" and not entry.event.redacted
     stored = max(0, entry.event.tokens - MESSAGE_OVERHEAD) if entry is not None and is_given else 0
-    is_verbatim = share.turn.format == codec.format and list(bodies) == [share.turn.body]
+    is_verbatim = item.turn.format == codec.format and list(bodies) == [item.turn.body]
     # A codec may rename files when it joins all messages.
     if is_given and is_verbatim and "file" not in _media_kinds(message):
         return stored

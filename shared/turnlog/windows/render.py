@@ -33,48 +33,48 @@ def missing_bodies(view: WindowDraft) -> list[MessageEvent]:
     return list(wanted.values())
 
 
-def shares(view: WindowDraft, codec: Codec) -> list[Share]:
+def placed_turns(view: WindowDraft, codec: Codec) -> list[PlacedTurn]:
     """Return the window's turns in a valid order, each with its message. All bodies must be there (see `missing_bodies`)."""
     return _joined(_Renderer(codec).turns(view), codec)
 
 
-def unsigned(parted: Iterable[Share], codec: Codec, last: int) -> Iterator[Share]:
-    """Yield the shares without the signed thinking of messages up to a position. A message of thinking alone is left out.
+def unsigned(placed_turns: Iterable[PlacedTurn], codec: Codec, last: int) -> Iterator[PlacedTurn]:
+    """Yield the turns without the signed thinking of messages up to a position. A message of thinking alone is left out.
 
     It was made behind another beginning, and the provider refuses it behind this one
     (https://platform.claude.com/docs/en/build-with-claude/preserved-thinking).
     """
-    for share in parted:
-        entry, turn = share.entry, share.turn
+    for item in placed_turns:
+        entry, turn = item.entry, item.turn
         # Only a message in its own format is sent with its thinking.
         if entry is None or entry.position > last or turn.body is None or turn.format != codec.format:
-            yield share
+            yield item
             continue
         body = without_thinking(turn.body)
         if body is turn.body:
-            yield share
+            yield item
         elif body.get("content"):
-            yield replace(share, turn=replace(turn, body=body))
+            yield replace(item, turn=replace(turn, body=body))
 
 
-def _joined(parted: Iterable[Share], codec: Codec) -> list[Share]:
-    """Return the shares; results and rest of one message that follow each other are joined again.
+def _joined(placed_turns: Iterable[PlacedTurn], codec: Codec) -> list[PlacedTurn]:
+    """Return the turns; results and rest of one message that follow each other are joined again.
 
     Only in the message's own format, which can send it as it was appended.
     """
-    joined = list[Share]()
-    for share in parted:
-        last, entry = joined[-1] if joined else None, share.entry
-        if last and entry and _are_halves(last, share) and entry.event.format == codec.format:
-            call_ids = last.turn.call_ids + share.turn.call_ids
-            result_ids = last.turn.result_ids + share.turn.result_ids
-            joined[-1] = Share(_turn(entry, _message(entry), call_ids, result_ids), entry)
+    joined = list[PlacedTurn]()
+    for item in placed_turns:
+        last, entry = joined[-1] if joined else None, item.entry
+        if last and entry and _are_halves(last, item) and entry.event.format == codec.format:
+            call_ids = last.turn.call_ids + item.turn.call_ids
+            result_ids = last.turn.result_ids + item.turn.result_ids
+            joined[-1] = PlacedTurn(_turn(entry, _message(entry), call_ids, result_ids), entry)
         else:
-            joined.append(share)
+            joined.append(item)
     return joined
 
 
-def _are_halves(first: Share, second: Share) -> bool:
+def _are_halves(first: PlacedTurn, second: PlacedTurn) -> bool:
     if second.part == "all":
         return False
     are_halves = (first.part, second.part) in (("results", "rest"), ("rest", "results"))
@@ -86,7 +86,7 @@ def _are_halves(first: Share, second: Share) -> bool:
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class Share(Lasting):
+class PlacedTurn(Lasting):
     """A turn and the message that it comes from.
 
     A message with results and other content is sent in two turns: its ``results`` behind their calls, the ``rest`` in its place.
@@ -111,12 +111,12 @@ class _Renderer:
         self._codec = codec
         self._used: set[str] = set()
 
-    def turns(self, view: WindowDraft) -> Iterator[Share]:
+    def turns(self, view: WindowDraft) -> Iterator[PlacedTurn]:
         for unit in view.preamble:
             yield from self._unit(unit)
         if view.summary is not None:
             text = Text(summary_text(view.summary, view.summary_label))
-            yield Share(Turn(Message(view.summary_role, (text,))), where="summary")
+            yield PlacedTurn(Turn(Message(view.summary_role, (text,))), where="summary")
         if has_evicted(view):
             yield _line(left_out(view))
         if says_nothing(view):
@@ -135,15 +135,15 @@ class _Renderer:
                 else:
                     yield _cut(piece, piece.limit)
 
-    def _unit(self, unit: Unit) -> Sequence[Share]:
+    def _unit(self, unit: Unit) -> Sequence[PlacedTurn]:
         if not unit.answers or unit.calls_as_text:
-            return _shares_of(unit, self._codec)
+            return _placed_turns_of(unit, self._codec)
         ids = [
             self._call_id(Ref(entry.position, index), call.id)
             for entry in unit.said
             for index, call in enumerate(_message(entry).tool_calls)
         ]
-        return _shares_of(unit, self._codec, *ids)
+        return _placed_turns_of(unit, self._codec, *ids)
 
     def _call_id(self, ref: Ref, call_id: str) -> str:
         """Return the call's own id when the provider accepts it and the window has not used it, otherwise one made from the ref."""
@@ -158,9 +158,9 @@ class _Renderer:
 
 
 @once
-def _shares_of(unit: Unit, codec: Codec, *ids: str) -> Sequence[Share]:
+def _placed_turns_of(unit: Unit, codec: Codec, *ids: str) -> Sequence[PlacedTurn]:
     """Return the turns of a unit. ``ids`` are the call ids to send, in order; none when the calls are not sent as calls."""
-    return tuple(_UnitTurns(unit, codec, ids).shares())
+    return tuple(_UnitTurns(unit, codec, ids).placed_turns())
 
 
 class _UnitTurns:
@@ -175,7 +175,7 @@ class _UnitTurns:
         self._ids = dict(zip(refs, ids, strict=bool(ids)))
         self._native: dict[tuple[int, int], Ref] = {}
 
-    def shares(self) -> Iterator[Share]:
+    def placed_turns(self) -> Iterator[PlacedTurn]:
         unit, entry = self._unit, self._unit.entry
         message = _message(entry)
         if unit.calls_as_text:
@@ -183,7 +183,7 @@ class _UnitTurns:
             return
         if not unit.answers and message.tool_calls:
             # The calls still wait for results; the message is sent only for its text.
-            yield Share(Turn(replace(message, tool_calls=(), tool_results=())), entry)
+            yield PlacedTurn(Turn(replace(message, tool_calls=(), tool_results=())), entry)
             return
         is_native = self._keep_native()
         sent = [self._joined()] if unit.group and entry.event.format != self._codec.format else []
@@ -191,19 +191,21 @@ class _UnitTurns:
         yield from sent
         yield from self._results(is_native=is_native and not unit.group)
         if message.closing and sent[0].part == "rest":
-            yield Share(Turn(Message(message.role, message.content[-message.closing :])), entry, "closing")
+            yield PlacedTurn(Turn(Message(message.role, message.content[-message.closing :])), entry, "closing")
 
-    def _message(self, entry: Entry, *, is_native: bool) -> Share:
+    def _message(self, entry: Entry, *, is_native: bool) -> PlacedTurn:
         """Return a message with its calls; without their results, unless the provider told them in it and they stay there."""
         call_ids, message = self._call_ids(entry), _message(entry)
-        native = self._native_share(entry, call_ids) if is_native else None
+        native = self._native_turn(entry, call_ids) if is_native else None
         if native is not None:
             return native
         if message.tool_results:
             content = message.content[: len(message.content) - message.closing]
-            return Share(Turn(replace(message, content=content, tool_results=()), call_ids=call_ids), entry, "rest")
+            return PlacedTurn(
+                Turn(replace(message, content=content, tool_results=()), call_ids=call_ids), entry, "rest"
+            )
         is_whole = is_native or self._unit.group or not any(call.hosted for call in message.tool_calls)
-        return Share(_turn(entry, message, call_ids, ()) if is_whole else Turn(message, call_ids=call_ids), entry)
+        return PlacedTurn(_turn(entry, message, call_ids, ()) if is_whole else Turn(message, call_ids=call_ids), entry)
 
     def _keep_native(self) -> bool:
         """Return whether calls of the provider's tools are sent as it told them: in its format, with its results or none.
@@ -229,7 +231,7 @@ class _UnitTurns:
         self._native |= natives
         return True
 
-    def _native_share(self, entry: Entry, call_ids: tuple[str, ...]) -> Share | None:
+    def _native_turn(self, entry: Entry, call_ids: tuple[str, ...]) -> PlacedTurn | None:
         """Return the message with calls and results as the provider told them; None when it has no such results."""
         results = _message(entry).tool_results
         if not results or not all(result.hosted for result in results):
@@ -240,21 +242,21 @@ class _UnitTurns:
             result.tool_call_id if ref is None else self._ids[ref] for ref, result in zip(refs, results, strict=True)
         ]
         body = _body_with_stubs(self._unit, entry)
-        return Share(Turn(_message(entry), entry.event.format, body, call_ids, tuple(ids)), entry)
+        return PlacedTurn(Turn(_message(entry), entry.event.format, body, call_ids, tuple(ids)), entry)
 
-    def _joined(self) -> Share:
+    def _joined(self) -> PlacedTurn:
         """Return the items of an answer as one message, for another format than theirs."""
         unit = self._unit
         messages = [_message(entry) for entry in unit.group]
         call_ids = tuple(call_id for entry in unit.group for call_id in self._call_ids(entry))
         content = tuple(block for message in messages for block in message.content)
         calls = tuple(call for message in messages for call in message.tool_calls)
-        return Share(Turn(Message("assistant", content, calls), call_ids=call_ids), unit.entry)
+        return PlacedTurn(Turn(Message("assistant", content, calls), call_ids=call_ids), unit.entry)
 
     def _call_ids(self, entry: Entry) -> tuple[str, ...]:
         return tuple(self._ids[Ref(entry.position, index)] for index in range(len(_message(entry).tool_calls)))
 
-    def _results(self, *, is_native: bool) -> Iterator[Share]:
+    def _results(self, *, is_native: bool) -> Iterator[PlacedTurn]:
         unit = self._unit
         stubs, entries = {stub.position: stub for stub in unit.stubs}, dict[int, Entry]()
         answers = defaultdict[int, list[CallResult]](list)
@@ -267,24 +269,24 @@ class _UnitTurns:
             ids = tuple(self._ids[answer.ref] for answer in here)
             if position in stubs:
                 results = tuple(self._stubbed(entry, here, stubs[position]))
-                yield Share(Turn(Message("tool", tool_results=results), result_ids=ids), where=position)
+                yield PlacedTurn(Turn(Message("tool", tool_results=results), result_ids=ids), where=position)
                 continue
             message = _message(entry)
             is_all = len(here) == len(message.tool_results)
             if is_all and message.role == "tool":
-                yield Share(_turn(entry, message, (), ids), entry)
+                yield PlacedTurn(_turn(entry, message, (), ids), entry)
             else:
                 # The message has other content, or results for other messages: each result is sent behind its call.
                 some = tuple(message.tool_results[answer.index] for answer in here)
                 made = Turn(Message("tool", tool_results=some), result_ids=ids)
-                yield Share(made, entry, "results" if is_all else "some results")
+                yield PlacedTurn(made, entry, "results" if is_all else "some results")
         # A provider's call without a result stays as it is in the provider's format: its next answer may have the result.
         said = {entry.position: entry.facts.calls for entry in unit.said}
         waiting = [answer.ref for answer in unit.answers if answer.entry is None]
         settled = [ref for ref in waiting if not (is_native and said[ref.position][ref.index].hosted)]
         for ref in settled:
             result = ToolResult(self._ids[ref], (Text(SETTLEMENT),))
-            yield Share(Turn(Message("tool", tool_results=(result,)), result_ids=(self._ids[ref],)), unit.entry)
+            yield PlacedTurn(Turn(Message("tool", tool_results=(result,)), result_ids=(self._ids[ref],)), unit.entry)
 
     def _stubbed(self, entry: Entry, answers: Sequence[CallResult], stub: Stub) -> Iterator[ToolResult]:
         texts = dict(stub.texts)
@@ -294,7 +296,7 @@ class _UnitTurns:
             yield ToolResult(self._ids[answer.ref], content, fact.name, is_error=fact.is_error, by_name=fact.by_name)
 
 
-def _as_text(unit: Unit) -> Iterator[Share]:
+def _as_text(unit: Unit) -> Iterator[PlacedTurn]:
     """Yield what the unit's messages say, then a user's message that has their calls with results as text, and their media.
 
     An assistant's message would teach the model to write such text in place of calls.
@@ -304,7 +306,7 @@ def _as_text(unit: Unit) -> Iterator[Share]:
     if content:
         leader = _message(entry)
         spoken = Message(leader.role, content, name=leader.name, given_role=leader.given_role)
-        yield Share(Turn(spoken), entry, "closing")
+        yield PlacedTurn(Turn(spoken), entry, "closing")
     stubs = {ref: text for stub in unit.stubs for ref, text in stub.texts}
     calls, media = list[tuple[Ref, ToolCall, str]](), list[Block]()
     for answer in sorted(unit.answers, key=lambda answer: answer.ref):
@@ -317,19 +319,19 @@ def _as_text(unit: Unit) -> Iterator[Share]:
             media += own
         call = messages[answer.ref.position].tool_calls[answer.ref.index]
         calls.append((answer.ref, call, SETTLEMENT if text is None else text))
-    yield Share(Turn(Message("user", (Text(calls_text(calls)), *media))), entry, "closing")
+    yield PlacedTurn(Turn(Message("user", (Text(calls_text(calls)), *media))), entry, "closing")
 
 
 @once
-def _cut(piece: Piece, limit: int) -> Share:
+def _cut(piece: Piece, limit: int) -> PlacedTurn:
     """Return the turn of a message with its text cut to ``limit`` characters; a shorter message is sent as it is."""
     entry, facts, message = piece.unit.entry, piece.unit.entry.facts, piece.unit.entry.message
     if message is not None and facts.chars <= limit:
         is_alone = not (message.tool_calls or message.tool_results or piece.unit.group)
         if is_alone and all(isinstance(block, Text) for block in message.content):
-            return Share(_turn(entry, message, (), ()), entry)
+            return PlacedTurn(_turn(entry, message, (), ()), entry)
     text = facts.head[:limit] + truncation_mark(facts.chars - limit)
-    return Share(Turn(Message(facts.role, (Text(text),), name=facts.name)), entry)
+    return PlacedTurn(Turn(Message(facts.role, (Text(text),), name=facts.name)), entry)
 
 
 def left_out(view: WindowDraft) -> str:
@@ -395,5 +397,5 @@ def _turn(entry: Entry, message: Message, call_ids: Sequence[str], result_ids: S
     return Turn(message, entry.event.format, entry.event.body, tuple(call_ids), tuple(result_ids))
 
 
-def _line(text: str, where: Place = "line") -> Share:
-    return Share(Turn(Message("user", (Text(text),))), where=where)
+def _line(text: str, where: Place = "line") -> PlacedTurn:
+    return PlacedTurn(Turn(Message("user", (Text(text),))), where=where)

@@ -67,9 +67,9 @@ def _parts(view: WindowDraft, notes: Sequence[tuple[int, ...]], request: WindowR
         yield _unlogged("system", request.system_tokens)
     if request.tools_tokens:
         yield _unlogged("tools", request.tools_tokens)
-    tellers, are_apart = _tellers_of_all(view)
+    unit_of_results, are_apart = _units_of_all_results(view)
     for unit in view.preamble:
-        yield from _messages(unit, None, tellers)
+        yield from _messages(unit, None, unit_of_results)
     if view.summary is not None:
         first, last = view.summary.first, view.summary.last
         yield WindowPart("summary", None, first, last, "whole", view.summary_tokens, view.summary_reason or None, ())
@@ -81,7 +81,7 @@ def _parts(view: WindowDraft, notes: Sequence[tuple[int, ...]], request: WindowR
         if are_apart:
             yield from _loop_parts(loop, costs_of_notes)
         else:
-            yield from _parts_of(loop, costs_of_notes, tellers)
+            yield from _parts_of(loop, costs_of_notes, unit_of_results)
     for entry, reason in view.set_aside:
         yield _message(entry.position, entry.loop or None, "out", 0, reason)
 
@@ -146,24 +146,24 @@ def _lines(view: WindowDraft, frame: int) -> Iterator[WindowPart]:
 @once
 def _loop_parts(loop: Loop, notes: tuple[int, ...]) -> Sequence[WindowPart]:
     """Return the parts of a loop whose results are its own."""
-    return tuple(_parts_of(loop, notes, _tellers_in(loop)))
+    return tuple(_parts_of(loop, notes, _units_of_results_in(loop)))
 
 
-def _parts_of(loop: Loop, notes: Sequence[int], tellers: Mapping[int, Unit]) -> Iterator[WindowPart]:
+def _parts_of(loop: Loop, notes: Sequence[int], unit_of_results: Mapping[int, Unit]) -> Iterator[WindowPart]:
     """Yield the part of a loop and those of its messages. ``notes`` are the tokens of its notes.
 
     Messages before the first loop have no part but their own, with the level of each.
     """
     if not loop.number:
         units = loop.units if loop.level == "whole" else [unit_out(unit, loop.reason) for unit in loop.units]
-        yield from (part for unit in units for part in _messages(unit, None, tellers))
+        yield from (part for unit in units for part in _messages(unit, None, unit_of_results))
         return
     refs = tuple(ref for unit in loop.units for ref in _refs(unit))
     cost = bare_tokens(loop) + sum(notes)
     yield WindowPart("loop", loop.number, loop.first, loop.last, loop.level, cost, loop.reason or None, refs)
     note_tokens = {note.at: tokens for note, tokens in zip(loop.notes, notes, strict=True)}
     for unit in loop.units:
-        yield from _messages(unit, loop, tellers, note=note_tokens.get(unit.position, 0))
+        yield from _messages(unit, loop, unit_of_results, note=note_tokens.get(unit.position, 0))
 
 
 def _recalled(part: RecalledPart) -> WindowPart:
@@ -188,22 +188,24 @@ def _refs(unit: Unit) -> tuple[str, ...]:
     return tuple(str(answer.ref) for answer in unit.answers) if unit.answers else ()
 
 
-def _tellers_of_all(view: WindowDraft) -> tuple[Mapping[int, Unit], bool]:
-    """Return the tellers of the messages with only results, and whether each such message belongs to one loop."""
+def _units_of_all_results(view: WindowDraft) -> tuple[Mapping[int, Unit], bool]:
+    """Return the unit of each message with only results, and whether each such message belongs to one loop."""
     preamble = [(unit, False) for unit in view.preamble]
-    each = [_tellers(preamble), *map(_tellers_in, view.loops)]
-    tellers = {position: unit for own in each for position, unit in own.items()}
-    if len(tellers) == sum(map(len, each)):
-        return tellers, True
-    return _tellers([*preamble, *((unit, is_evicted(loop, unit)) for loop in view.loops for unit in loop.units)]), False
+    each = [_units_of_results(preamble), *map(_units_of_results_in, view.loops)]
+    unit_of_results = {position: unit for own in each for position, unit in own.items()}
+    if len(unit_of_results) == sum(map(len, each)):
+        return unit_of_results, True
+    return _units_of_results(
+        [*preamble, *((unit, is_evicted(loop, unit)) for loop in view.loops for unit in loop.units)]
+    ), False
 
 
 @once
-def _tellers_in(loop: Loop) -> Mapping[int, Unit]:
-    return _tellers((unit, is_evicted(loop, unit)) for unit in loop.units)
+def _units_of_results_in(loop: Loop) -> Mapping[int, Unit]:
+    return _units_of_results((unit, is_evicted(loop, unit)) for unit in loop.units)
 
 
-def _tellers(units: Iterable[tuple[Unit, bool]]) -> Mapping[int, Unit]:
+def _units_of_results(units: Iterable[tuple[Unit, bool]]) -> Mapping[int, Unit]:
     """Return the unit that lists each message with only results, by position. ``units`` are said to be left out or not.
 
     A message with results for several units is listed with one that is sent, if there is one.
@@ -216,14 +218,16 @@ def _tellers(units: Iterable[tuple[Unit, bool]]) -> Mapping[int, Unit]:
     return left_out | sent
 
 
-def _messages(unit: Unit, loop: Loop | None, tellers: Mapping[int, Unit], note: int = 0) -> Iterator[WindowPart]:
+def _messages(
+    unit: Unit, loop: Loop | None, unit_of_results: Mapping[int, Unit], note: int = 0
+) -> Iterator[WindowPart]:
     """Yield the parts of the unit's messages. In a loop that is not whole, only those that differ from the loop's level.
 
     ``note`` is the tokens of the note that is sent in the unit's place.
     """
     is_summed_up, number = loop is not None and loop.level != "whole", loop.number if loop else None
     is_apart = unit.pinned or unit.level == "out" or not is_summed_up
-    results = [entry for entry in unit.entries[len(unit.said) :] if tellers.get(entry.position) is unit]
+    results = [entry for entry in unit.entries[len(unit.said) :] if unit_of_results.get(entry.position) is unit]
     level: PartLevel = unit.level if is_apart or loop is None else loop.level
     is_in = level == "whole"
     stubs = {stub.position: stub for stub in unit.stubs} if unit.stubs else {}

@@ -67,7 +67,7 @@ def _of_size(size: int) -> dict[str, float]:
         use_case = log.backend.app.build_context  # type: ignore[attr-defined]
 
         def cold(**options: Any) -> None:
-            use_case._warm = WarmSessions()
+            use_case.warm_sessions = WarmSessions()
             session.context(**options)
 
         def more() -> None:

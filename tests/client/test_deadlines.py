@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.client.service import Gate, gated, status
 from tests.support.deadlines import HANGS, silent
 from turnlog import Turnlog
+from turnlog.client import connections
 from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend
 from turnlog.core.errors import InvalidInputError, ThrottledError, UnavailableError
 from turnlog.engines import SystemClock
@@ -40,7 +42,7 @@ def test_a_service_that_never_ends_its_answer_is_left_at_the_deadline(gate: Gate
         with pytest.raises(UnavailableError, match="time is up") as caught:
             log.health()
         assert caught.value.error_code == "deadline_exceeded" and isinstance(caught.value.__cause__, TimeoutError)
-        gate.plan, log.backend._deadline_seconds = [], None  # type: ignore[attr-defined]
+        gate.plan, log.backend.deadline_seconds = [], None  # type: ignore[attr-defined]
         assert log.health().status == "ok", "the next call has a connection of its own"
 
 
@@ -99,7 +101,7 @@ def test_what_a_service_asks_for_is_waited_within_the_deadline(gate: Gate) -> No
 
 
 @pytest.mark.network
-def test_a_wait_is_no_longer_than_what_is_left(gate: Gate) -> None:
+def test_a_wait_is_no_longer_than_what_is_left(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on a connection that had more time when it was made."""
     clock = FixedClock()
 
@@ -108,9 +110,16 @@ def test_a_wait_is_no_longer_than_what_is_left(gate: Gate) -> None:
         return status(503)(handler)
 
     gate.plan = [slowly]
+    made, open_connection = list[HTTPConnection](), connections.open_connection
+
+    def opened_connection(*base: Any, **options: Any) -> HTTPConnection:
+        made.append(open_connection(*base, **options))
+        return made[-1]
+
+    monkeypatch.setattr(connections, "open_connection", opened_connection)
     with opened(gate, clock, deadline_seconds=10) as log:
         log.health()
-        (connection,) = log.backend._connections._idle  # type: ignore[attr-defined]
+        (connection,) = made
         assert gate.connections == 1 and 3 < connection.sock.gettimeout() < 4
 
 

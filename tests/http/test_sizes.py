@@ -52,7 +52,7 @@ class Api:
             for ascii_only in (True, False)
         ]
         self.largest = max(self.largest, *sizes)
-        assert self.largest <= MAX_RESPONSE_BYTES or not self._has_addresses, (method, path, sizes)
+        assert self.largest <= MAX_RESPONSE_BYTES or not self.has_addresses, (method, path, sizes)
         body = answer["body"]
         document = json.loads(base64.b64decode(body) if answer.get("isBase64Encoded") else body)
         if answer["statusCode"] != 303:
@@ -61,7 +61,7 @@ class Api:
         return document["status"], json.loads(self._stored(document["url"]))
 
     @property
-    def _has_addresses(self) -> bool:
+    def has_addresses(self) -> bool:
         return self._app.engine.blobs.url("x", seconds=1, filename="x") is not None
 
     def _stored(self, url: str) -> bytes:
@@ -179,7 +179,7 @@ def test_a_request_that_lambda_would_not_take_is_refused_and_writes_nothing(api:
     body = {"messages": [{"role": "user", "content": '"' * 500_000}] * 4}
     assert event_bytes(json.dumps(body).encode()) > MAX_EVENT_BYTES
     status, problem = api("POST", "/v1/sessions/s/messages", body=body)
-    if not api._has_addresses:
+    if not api.has_addresses:
         assert status == 201
         return
     assert (status, problem["code"]) == (413, "too_large")
@@ -328,9 +328,9 @@ def test_the_client_names_what_was_too_large_when_the_gateway_does_not() -> None
 
     backend = HttpBackend("http://127.0.0.1:1")
     answer = HttpAnswer(500, {}, b'{"message":"Internal Server Error"}')  # type: ignore[arg-type]
-    error = backend._error(answer, b'"' * 3_500_000)
+    error = backend.error_of_answer(answer, b'"' * 3_500_000)
     assert isinstance(error, TooLargeError) and "7000000" in error.detail
-    assert not isinstance(backend._error(answer, b"{}"), TooLargeError)
+    assert not isinstance(backend.error_of_answer(answer, b"{}"), TooLargeError)
 
 
 def test_what_the_client_cuts_fits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -401,7 +401,7 @@ def test_an_append_refers_to_what_was_uploaded_for_its_session(harness: Harness)
     path = "/v1/sessions/s/messages"
     status, place = api("POST", path, body={"upload": digest, "size_bytes": len(body)})
     assert (status, place["sha256"], place["max_bytes"]) == (200, digest, 41_943_040)
-    assert (place["url"] is not None) == api._has_addresses
+    assert (place["url"] is not None) == api.has_addresses
     assert place["url"] is None or f"upload-{digest}" in unquote(place["url"])
     missing = api("POST", path, body={"upload": digest})
     assert (missing[0], missing[1]["code"]) == (404, "upload_missing")

@@ -423,8 +423,8 @@ def scripted(data: bytes) -> object:
 
 
 def of_webhook(body: bytes) -> object:
-    answer = webhook._read(Posted(200, body, None))
-    return webhook._count(answer) if isinstance(answer.get("memories"), int) else webhook._memories(answer)
+    answer = webhook.read_answer(Posted(200, body, None))
+    return webhook.count_in(answer) if isinstance(answer.get("memories"), int) else webhook.memories_in(answer)
 
 
 def of_server(body: bytes) -> object:
@@ -436,7 +436,7 @@ def of_server(body: bytes) -> object:
     backend = HttpBackend("http://127.0.0.1:9")
     for status in (200, 404, 503):
         with contextlib.suppress(TurnlogError):
-            backend._parsed(BY_NAME["get_session"], HttpAnswer(status, {}, body))
+            backend.parsed_answer(BY_NAME["get_session"], HttpAnswer(status, {}, body))
     return backend.close()
 
 
@@ -616,13 +616,13 @@ PARSERS: dict[str, Parser] = {
     "an answer of a summariser": Parser(
         "bytes",
         lambda: [json.dumps(CHAT).encode()],
-        lambda body: openai_compatible._read("model", body),
+        lambda body: openai_compatible.read_answer("model", body),
         ("engines/openai_compatible",),
     ),
     "facts of a model": Parser(
         "text",
         lambda: [f"{FACT}\n{FACT},", "NONE."],
-        lambda text: facts._read(ModelAnswer(text), []),
+        lambda text: facts.read_facts(ModelAnswer(text), []),
         ("memory/facts", "memory/facts"),
     ),
     "an answer of a webhook": Parser(
@@ -677,8 +677,8 @@ def to_event(text: str) -> object:
         "CONTENT_TYPE": "application/json",
         "HTTP_X_TURNLOG_USER": query.encode("utf-8", "replace").decode("latin-1") or "me",
     }
-    request = local_server._request(environ, text.encode("utf-8", "replace"))
-    answer = Api(ROUTES, application).answer(request, lambda app: local_server._caller(environ, app))
+    request = local_server.request_of(environ, text.encode("utf-8", "replace"))
+    answer = Api(ROUTES, application).answer(request, lambda app: local_server.caller_of(environ, app))
     assert answer.status < 500
     return answer
 

@@ -202,7 +202,7 @@ class HttpBackend:
         if token is not None:
             self._headers["Authorization"] = "Bearer " + _header_value("token", token)
         self._signer = signer_of(base, aws, has_token=token is not None)
-        self._deadline_seconds = _seconds("deadline_seconds", deadline_seconds)
+        self.deadline_seconds = _seconds("deadline_seconds", deadline_seconds)
         self._max_tries = max_tries
         self._clock = clock if clock is not None else SystemClock()
         self._ids = ids if ids is not None else RandomIds()
@@ -245,12 +245,12 @@ class HttpBackend:
         call = HttpCall(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers)
         if operation == "append_messages" and data is not None and _is_too_large_to_send(data):
             call = self._uploaded(call, data)
-        answer = self._tried(call, deadline_seconds=self._deadline_seconds)
+        answer = self._tried(call, deadline_seconds=self.deadline_seconds)
         if answer.status == _SEE_OTHER:
             answer = self._stored(answer)
         if answer.status >= 300:
-            raise self._error(answer, data)
-        return self._parsed(route, answer)
+            raise self.error_of_answer(answer, data)
+        return self.parsed_answer(route, answer)
 
     def forward(self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]) -> HttpAnswer:
         """Send a request as it is, with this backend's identity, and return the answer, whatever its status.
@@ -272,7 +272,7 @@ class HttpBackend:
             return
         answer = self._tried(HttpCall("GET", self._prefix + url, None, dict(self._headers)))
         if answer.status >= 300:
-            raise self._error(answer)
+            raise self.error_of_answer(answer)
         into.write(answer.data)
 
     def _uploaded(self, call: HttpCall, data: bytes) -> HttpCall:
@@ -282,10 +282,10 @@ class HttpBackend:
         """
         upload: dict[str, Any] = {"upload": hashlib.sha256(data).hexdigest()}
         ask = replace(call, data=encode_json({**upload, "size_bytes": len(data)}))
-        answer = self._tried(ask, deadline_seconds=self._deadline_seconds)
+        answer = self._tried(ask, deadline_seconds=self.deadline_seconds)
         place = answer.json()
         if answer.status >= 300 or not isinstance(place, dict) or "url" not in place:
-            raise self._error(answer, data)
+            raise self.error_of_answer(answer, data)
         if place["url"] is None:
             return call
         put(place["url"], data, timeout_seconds=self._timeout_seconds)
@@ -356,7 +356,7 @@ class HttpBackend:
         details = {"idempotency_key": key} if key is not None else {}
         return UnavailableError(f"can't reach {self.url}: {reason}", code=code, details=details)
 
-    def _parsed(self, route: Route, answer: HttpAnswer) -> Any:
+    def parsed_answer(self, route: Route, answer: HttpAnswer) -> Any:
         """Return the answer as the route's model. Raises `UnavailableError` when the body does not fit it."""
         document = answer.json()
         if not route.answers and isinstance(document, dict):
@@ -368,7 +368,7 @@ class HttpBackend:
             message = f"{self.url} answered {answer.status}, but not as Turnlog does"
             raise UnavailableError(message, code="not_turnlog") from error
 
-    def _error(self, answer: HttpAnswer, data: bytes | None = None) -> TurnlogError:
+    def error_of_answer(self, answer: HttpAnswer, data: bytes | None = None) -> TurnlogError:
         """Return the error of an answer, with a hint about its cause where the answer is not Turnlog's."""
         document = answer.json()
         is_ours = isinstance(document, dict) and "code" in document

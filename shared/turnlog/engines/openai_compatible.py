@@ -51,7 +51,7 @@ class OpenAiCompatibleModel:
             posted = self._post(prompt, max_tokens)
         if posted.status != 200:
             raise _error(self.name, posted)
-        return _read(self.name, posted.body)
+        return read_answer(self.name, posted.body)
 
     def _post(self, prompt: Prompt, max_tokens: int) -> Posted:
         content = {
@@ -91,7 +91,7 @@ def _error(name: str, posted: Posted) -> UnavailableError | SummariserConfigErro
     return SummariserConfigError(f"{name} answered {status}", details={"model_status": status})
 
 
-def _read(name: str, body: bytes) -> ModelAnswer:
+def read_answer(name: str, body: bytes) -> ModelAnswer:
     try:
         answer = json.loads(body)
         choice = answer["choices"][0]

@@ -221,7 +221,7 @@ class ModelFacts:
             spent_in = self._counter.count(prompt.system) + self._counter.count(prompt.record)
         if spent_out is None:
             spent_out = self._counter.count(answer.text)
-        facts = _read(answer, spoken)
+        facts = read_facts(answer, spoken)
         if facts is None:
             raise SummaryRefusedError(
                 f"the answer of {self.name} is no list of facts",
@@ -247,7 +247,7 @@ def _instructions() -> Template:
     return Template(files(__package__).joinpath("prompt.txt").read_text(encoding="utf-8").strip())
 
 
-def _read(answer: ModelAnswer, messages: Sequence[SpokenMessage]) -> list[MemoryFact] | None:
+def read_facts(answer: ModelAnswer, messages: Sequence[SpokenMessage]) -> list[MemoryFact] | None:
     """Return the facts of an answer; None when it is no list of facts. Of a truncated answer, the complete lines count."""
     if answer.ending == "filtered":
         return None

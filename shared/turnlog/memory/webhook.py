@@ -76,20 +76,20 @@ class WebhookMemoryEngine:
                 "messages": [_message(message) for message in messages],
             }
             key = hashlib.sha256(f"{part.id}#{first}-{last}".encode()).hexdigest()
-            count += _count(self._ask("remember", part.owner, content, key=key))
+            count += count_in(self._ask("remember", part.owner, content, key=key))
         return count
 
     def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
         """Return memories for a question, best first, without replaced ones."""
         content: JsonObject = {"question": question, "limit": limit}
         answer = self._ask("known", owner, content, timeout_seconds=min(timeout_seconds, self._timeout_seconds))
-        return [memory for memory in _memories(answer) if memory.replaced_by is None][:limit]
+        return [memory for memory in memories_in(answer) if memory.replaced_by is None][:limit]
 
     def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
         """Return a page of memories. ``after`` is the ``next`` of the page before."""
         answer = self._ask("page", owner, {"limit": limit, "after": after})
         following = answer.get("next")
-        return MemoryPage(tuple(_memories(answer)), following if isinstance(following, str) and following else None)
+        return MemoryPage(tuple(memories_in(answer)), following if isinstance(following, str) and following else None)
 
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
         """Ask the receiver to delete memories."""
@@ -99,7 +99,7 @@ class WebhookMemoryEngine:
 
     def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
         """Ask the receiver to delete the memories of an owner, a session or a message; return their number."""
-        return _count(self._ask("erase", owner, {"session_id": session_id, "position": position}))
+        return count_in(self._ask("erase", owner, {"session_id": session_id, "position": position}))
 
     def _ask(
         self, action: str, owner: Owner, content: JsonObject, *, key: str = "", timeout_seconds: float | None = None
@@ -121,7 +121,7 @@ class WebhookMemoryEngine:
             ),
         }
         seconds = timeout_seconds if timeout_seconds is not None else self._timeout_seconds
-        return _read(self._post(body, headers, seconds))
+        return read_answer(self._post(body, headers, seconds))
 
     def _post(self, body: bytes, headers: dict[str, str], timeout_seconds: float) -> Posted:
         try:
@@ -158,7 +158,7 @@ def _message(message: SpokenMessage) -> JsonObject:
     return {"position": message.position, "role": message.role, "text": text, "created_at": rfc3339(message.time_ms)}
 
 
-def _read(posted: Posted) -> dict[str, Any]:
+def read_answer(posted: Posted) -> dict[str, Any]:
     """Return the answer's object. Errors name the status only, as a body may repeat what was sent."""
     status, seconds = posted.status, posted.retry_after_seconds
     if status == 429:
@@ -178,7 +178,7 @@ def _read(posted: Posted) -> dict[str, Any]:
     return answer
 
 
-def _count(answer: dict[str, Any]) -> int:
+def count_in(answer: dict[str, Any]) -> int:
     """Return the answer's number of memories; 0 when it has none."""
     count = answer.get("memories", 0)
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
@@ -186,7 +186,7 @@ def _count(answer: dict[str, Any]) -> int:
     return count
 
 
-def _memories(answer: dict[str, Any]) -> list[Memory]:
+def memories_in(answer: dict[str, Any]) -> list[Memory]:
     entries = answer.get("memories")
     if not isinstance(entries, list):
         raise _unreadable()

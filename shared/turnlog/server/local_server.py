@@ -204,11 +204,11 @@ class HttpServer:
             length = int(environ.get("CONTENT_LENGTH") or 0)
             take(length)
             body = environ["wsgi.input"].read(length) if length else b""
-            request = _request(environ, body)
+            request = request_of(environ, body)
             match = _TABLE.find(request.method, request.path) if self._is_read_only else None
             if match is not None and match[0].name not in READS:
                 raise ForbiddenError("this server was started read-only", code="read_only")
-            answer = self._answer_of(request, lambda app: _caller(environ, app), lambda: _REQUEST_SECONDS)
+            answer = self._answer_of(request, lambda app: caller_of(environ, app), lambda: _REQUEST_SECONDS)
             return _http(_with_methods(answer, request))
 
 
@@ -237,7 +237,7 @@ def _http(answer: ApiAnswer) -> HttpAnswer:
     return answer.status, [*headers, ("Content-Length", str(len(answer.body)))], answer.body
 
 
-def _caller(environ: WSGIEnvironment, app: Application) -> Caller:
+def caller_of(environ: WSGIEnvironment, app: Application) -> Caller:
     """Return the caller that the headers ``X-Turnlog-Tenant`` and ``X-Turnlog-User`` name."""
     tenant = _text("tenant", environ.get(TENANT_HEADER, DEFAULT_TENANT))
     user = _text("user", environ.get(USER_HEADER, DEFAULT_USER))
@@ -246,7 +246,7 @@ def _caller(environ: WSGIEnvironment, app: Application) -> Caller:
     return Caller(_owner_of(tenant, user), app.settings.operator_scope == LOCAL_OPERATOR)
 
 
-def _request(environ: WSGIEnvironment, body: bytes) -> ApiRequest:
+def request_of(environ: WSGIEnvironment, body: bytes) -> ApiRequest:
     method, query = environ["REQUEST_METHOD"], dict[str, str]()
     for name, value in parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True, errors="replace"):
         query[name] = f"{query[name]},{value}" if name in query else value  # as API Gateway joins them

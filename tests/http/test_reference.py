@@ -16,9 +16,12 @@ from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.core.errors import NotFoundError
 from turnlog.engines import SystemClock
-from turnlog.http.api import ApiAnswer, ApiRequest
+from turnlog.http.api import Api, ApiAnswer, ApiRequest
+from turnlog.http.lambda_workers import make_worker
+from turnlog.ports import JOB_KINDS
 from turnlog.routing import ROUTES, Route, RouteTable
-from turnlog.server.local_server import LocalServer
+from turnlog.server.lambda_calls import Poller
+from turnlog.server.local_server import HttpServer
 from turnlog.server.pages import SERVICE, samples
 from turnlog.settings import Settings
 
@@ -32,20 +35,20 @@ class Service:
 
     def __init__(self) -> None:
         self.app = make_application(Settings(identity="jwt"))
-        server = LocalServer(self.app, SystemClock(), port=0)
-        answer_of, routes = server._answer_of, RouteTable(ROUTES)
+        api, routes = Api(ROUTES, lambda: self.app), RouteTable(ROUTES)
         self.called = set[str]()
 
         def recorded(request: ApiRequest, *arguments: Any, **options: Any) -> ApiAnswer:
-            answer = answer_of(request, *arguments, **options)
+            answer = api.answer(request, *arguments, **options)
             result = routes.find(request.method, request.path)
             if answer.status < 400 and result is not None:
                 self.called.add(result[0].key)
             return answer
 
-        server._answer_of = recorded  # type: ignore[method-assign, assignment]
-        self._server = server.start()
-        self.url = server.url
+        assert self.app.engine.queue is not None
+        poller = Poller(self.app.engine.queue, make_worker(JOB_KINDS, self.app), clock=SystemClock())
+        self._server = HttpServer(recorded, poller=poller, port=0).start()
+        self.url = self._server.url
 
     def close(self) -> None:
         self._server.stop()

@@ -15,13 +15,13 @@ import pytest
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.core.errors import UnavailableError
-from turnlog.engines import SystemClock
-from turnlog.http.api import ApiAnswer, ApiRequest
+from turnlog.http.api import Api, ApiAnswer, ApiRequest
 from turnlog.log.packing import pack, unpack
 from turnlog.log.payloads import in_parallel
+from turnlog.routing import ROUTES
 from turnlog.server import local_server as server_module
 from turnlog.server.admission import ContentBudget
-from turnlog.server.local_server import LocalServer
+from turnlog.server.local_server import HttpServer
 from turnlog.settings import Settings
 
 PATIENCE_SECONDS = 60
@@ -72,13 +72,13 @@ def test_who_waits_goes_on_when_there_is_room() -> None:
             large(101)
             small(70)
             thread, results = in_thread(lambda: ask(50))
-            while budget._waiting_left:
+            while budget.waiting_left:
                 assert thread.is_alive()
             assert in_thread(lambda: ask(50))[0].join(PATIENCE_SECONDS) is None, "one waits, no second may"
             assert results == []
         thread.join(PATIENCE_SECONDS)
         assert results == [50], "room within the budget"
-    assert budget._free == 100 and budget._waiting_left == 1
+    assert budget.free_bytes == 100 and budget.waiting_left == 1
 
 
 def test_who_waits_too_long_is_told_to_come_again() -> None:
@@ -99,7 +99,7 @@ def test_all_is_given_back_after_an_error() -> None:
         with budget.request() as take:
             take(50)
             take(101)
-    assert budget._free == 100
+    assert budget.free_bytes == 100
 
 
 def test_what_is_unpacked_counts_in_every_thread_of_the_request_and_nowhere_else() -> None:
@@ -109,9 +109,9 @@ def test_what_is_unpacked_counts_in_every_thread_of_the_request_and_nowhere_else
     with budget.request():
         unpack(packed, item="a")
         in_parallel(lambda item: unpack(packed, item=item), ["b", "c", "d"], threads=2)
-        assert budget._free == 1_000_000 - 40_000
+        assert budget.free_bytes == 1_000_000 - 40_000
     unpack(packed, item="e")
-    assert budget._free == 1_000_000
+    assert budget.free_bytes == 1_000_000
 
 
 def test_what_is_read_again_from_memory_counts_again() -> None:
@@ -122,7 +122,7 @@ def test_what_is_read_again_from_memory_counts_again() -> None:
         for _ in range(2):
             with budget.request():
                 assert len(list(session.messages())) == 1
-                assert budget._free < 1_000_000 - 10_000
+                assert budget.free_bytes < 1_000_000 - 10_000
 
 
 @pytest.mark.network
@@ -131,16 +131,15 @@ def test_large_bodies_are_served_one_beyond_the_budget_and_small_requests_meanwh
 ) -> None:
     monkeypatch.setattr(server_module, "_WAIT_SECONDS", 0.05)
     app = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
-    server = LocalServer(app, SystemClock(), port=0)
-    answer_of, entered, goes_on = server._answer_of, threading.Semaphore(0), threading.Event()
+    api, entered, goes_on = Api(ROUTES, lambda: app), threading.Semaphore(0), threading.Event()
 
     def slow(request: ApiRequest, *arguments: Any, **options: Any) -> ApiAnswer:
         if len(request.body) > 1_000_000:
             entered.release()
             assert goes_on.wait(PATIENCE_SECONDS)
-        return answer_of(request, *arguments, **options)
+        return api.answer(request, *arguments, **options)
 
-    monkeypatch.setattr(server, "_answer_of", slow)
+    server = HttpServer(slow, port=0)
     port = urlsplit(server.start().url).port
 
     def ask(method: str, path: str, body: str | None = None) -> tuple[int, str | None, Any]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import waitress.server
 from waitress.channel import HTTPChannel
 
 from turnlog import Turnlog
@@ -120,6 +121,18 @@ def test_every_reason_of_a_window_has_words() -> None:
 # ------------------------------------------------------------ the server
 
 
+def waitress_servers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list that gets each server that waitress makes from now on."""
+    made, create = list[Any](), waitress.server.create_server
+
+    def create_server(*arguments: Any, **options: Any) -> Any:
+        made.append(create(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(waitress.server, "create_server", create_server)
+    return made
+
+
 @contextmanager
 def served(app: Application | None = None, **options: Any) -> Iterator[HttpServer]:
     application = app or make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
@@ -194,6 +207,7 @@ def test_the_reference_has_every_call_with_its_example() -> None:
 def test_a_server_that_stops_closes_the_files_of_connections_still_open(monkeypatch: pytest.MonkeyPatch) -> None:
     application = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
     monkeypatch.setattr(Channel, "write_soon", HTTPChannel.write_soon)  # as for a client that reads slowly
+    made = waitress_servers(monkeypatch)
     server = LocalServer(application, SystemClock(), port=0).start()
     reader, sender = (http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30) for _ in range(2))
     with closing(application), closing(reader), closing(sender):
@@ -204,7 +218,7 @@ def test_a_server_that_stops_closes_the_files_of_connections_still_open(monkeypa
         bodies: list[Any] = []
         while not bodies:
             time.sleep(0.02)
-            channels = list(server._server.active_channels.values())
+            channels = list(made[0].active_channels.values())
             requests = [channel.request for channel in channels if channel.request is not None]
             bodies = [request.body_rcv.getbuf() for request in requests if len(request.body_rcv) == 150_000]
         buffers = bodies + [buffer for channel in channels for buffer in channel.outbufs if buffer.overflowed]
@@ -380,7 +394,8 @@ def test_the_command_serves_a_file_for_who_has_its_address(tmp_path: Path) -> No
 
 
 @pytest.mark.network
-def test_connections_leave_files_for_the_engine_where_a_process_may_open_few() -> None:
+def test_connections_leave_files_for_the_engine_where_a_process_may_open_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = waitress_servers(monkeypatch)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
     try:
@@ -388,7 +403,7 @@ def test_connections_leave_files_for_the_engine_where_a_process_may_open_few() -
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     server.stop()
-    assert 100 <= server._server.adj.connection_limit <= 400
+    assert 100 <= made[0].adj.connection_limit <= 400
 
 
 @pytest.mark.network

@@ -116,8 +116,8 @@ class ContentBudget:
     """A budget of content bytes that requests share. At most ``waiting`` requests wait, each in a thread of the server."""
 
     def __init__(self, size_bytes: int, *, waiting: int, wait_seconds: float) -> None:
-        self._free = size_bytes
-        self._waiting_left = waiting
+        self.free_bytes = size_bytes
+        self.waiting_left = waiting
         self._wait_seconds = wait_seconds
         self._is_exceeded = False
         self._changed = threading.Condition()
@@ -142,23 +142,23 @@ class ContentBudget:
                 self._wait(size)
             if share.is_beyond:
                 return
-            if size <= self._free:
-                self._free -= size
+            if size <= self.free_bytes:
+                self.free_bytes -= size
                 share.held += size
             else:
                 self._is_exceeded = share.is_beyond = True
 
     def _has_room(self, size: int) -> bool:
-        return size <= self._free or not self._is_exceeded
+        return size <= self.free_bytes or not self._is_exceeded
 
     def _wait(self, size: int) -> None:
         is_free = False
-        if self._waiting_left:
-            self._waiting_left -= 1
+        if self.waiting_left:
+            self.waiting_left -= 1
             try:
                 is_free = self._changed.wait_for(lambda: self._has_room(size), self._wait_seconds)
             finally:
-                self._waiting_left += 1
+                self.waiting_left += 1
         if not is_free:
             raise UnavailableError(
                 "other requests hold as much content as this server works on at once; try again",
@@ -168,7 +168,7 @@ class ContentBudget:
 
     def _give_back(self, share: _Share) -> None:
         with self._changed:
-            self._free += share.held
+            self.free_bytes += share.held
             if share.is_beyond:
                 self._is_exceeded = False
             self._changed.notify_all()

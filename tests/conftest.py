@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import sqlite3
 import sys
 import tempfile
 import zlib
@@ -77,9 +78,9 @@ def a_function_leaves_no_logger() -> Iterator[None]:
     yield
     logger = logging.getLogger("turnlog")
     if getattr(logger, "init", False):  # Powertools' mark
-        from turnlog.http.logs import _logger
+        from turnlog.http.logs import powertools_logger
 
-        _logger.cache_clear()
+        powertools_logger.cache_clear()
         logger.handlers.clear()
         logger.setLevel(logging.NOTSET)
         del logger.init  # type: ignore[attr-defined]
@@ -94,17 +95,16 @@ def moto_does_no_more_than_is_asked() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def nothing_waits_for_the_disk() -> Iterator[None]:
     """No machine loses its power between two lines of a test. Services and workers that tests start are other processes."""
-    from turnlog.engines.sqlite import SqliteDatabase
+    from turnlog.engines import sqlite
 
-    opened = SqliteDatabase._open
+    prepare = sqlite.prepare
 
-    def quickly(self: SqliteDatabase) -> Any:
-        connection = opened(self)
+    def quickly(connection: sqlite3.Connection, path: str) -> None:
+        prepare(connection, path)
         connection.execute("PRAGMA synchronous=OFF")
-        return connection
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SqliteDatabase, "_open", quickly)
+        patch.setattr(sqlite, "prepare", quickly)
         yield
 
 

@@ -37,12 +37,12 @@ def pinned() -> list[str]:
     """Return the pinned closure of the core and the extra ``aws``, in order of their names."""
     pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
     by_name = {_normal(name): f"{name}=={version}" for name, version in pins.items()}
-    result, pending = set[str](), [_name(line) for line in requires("turnlog") or () if _wanted(line, "aws")]
+    result, pending = set[str](), [name_in(line) for line in requires("turnlog") or () if _wanted(line, "aws")]
     while pending:
         name = pending.pop()
         if name not in result:
             result.add(name)
-            pending += [_name(line) for line in requires(name) or () if _wanted(line, None)]
+            pending += [name_in(line) for line in requires(name) or () if _wanted(line, None)]
     return [by_name[name] for name in sorted(result)]
 
 
@@ -50,7 +50,7 @@ def hashed(pins: Iterable[str], hashes: Mapping[str, Iterable[str]]) -> str:
     """Return the file: each pin with the SHA-256 of its wheels, which makes pip refuse any other file."""
     lines = [_HEAD]
     for pin in pins:
-        lines += [f"{pin} \\", *(f"    --hash=sha256:{item} \\" for item in sorted(hashes[_normal(_name(pin))]))]
+        lines += [f"{pin} \\", *(f"    --hash=sha256:{item} \\" for item in sorted(hashes[_normal(name_in(pin))]))]
         lines[-1] = lines[-1].removesuffix(" \\")
     return "\n".join([*lines, ""])
 
@@ -79,7 +79,7 @@ def _wanted(line: str, extra: str | None) -> bool:
     return "extra" not in marker or (extra is not None and f'"{extra}"' in marker.replace("'", '"'))
 
 
-def _name(line: str) -> str:
+def name_in(line: str) -> str:
     match = _NAME.match(line)
     return _normal(match[0] if match else line)
 

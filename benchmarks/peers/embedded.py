@@ -107,7 +107,7 @@ def _number(value: float) -> str:
 
 def _at(size: int) -> Iterator[tuple[str, str, str, float, str]]:
     with tempfile.TemporaryDirectory() as folder:
-        yield from _of_turnlog(Path(folder), size)
+        yield from measures_of_turnlog(Path(folder), size)
         yield "append", "ms", AGENTS, asyncio.run(_appends_of_agents(Path(folder), size)), ""
         yield "window of 8,000 tokens", "ms", ROWS, trimmed(size, order_message), ""
         yield "next search", "ms", FTS5, _search_of_fts5(Path(folder), size), ""
@@ -116,7 +116,7 @@ def _at(size: int) -> Iterator[tuple[str, str, str, float, str]]:
             "file, sessions of 2 x 300 bytes",
             "KB each",
             TURNLOG,
-            _file_of_turnlog(size // 2),
+            file_of_turnlog(size // 2),
             "at most 2.13",
         )
         yield (
@@ -131,7 +131,7 @@ def order_message(number: int) -> dict[str, Any]:
     return {**message, "content": f"Order {number}: {message['content']}"[:600]}
 
 
-def _of_turnlog(folder: Path, size: int) -> Iterator[tuple[str, str, str, float, str]]:
+def measures_of_turnlog(folder: Path, size: int) -> Iterator[tuple[str, str, str, float, str]]:
     with Turnlog.open(f"sqlite:///{folder}/turnlog.db", worker=False) as log:
         app = log.backend.app  # type: ignore[attr-defined]
         session = log.sessions.create("s")
@@ -146,7 +146,7 @@ def _of_turnlog(folder: Path, size: int) -> Iterator[tuple[str, str, str, float,
         yield "first search, nothing sealed", "ms", TURNLOG, _spent(lambda: session.search(QUESTION)), "at most 300"
         while app.seal_session.run(Owner.of("local", "me"), "s", {})["segments"]:
             pass
-        app.corpus._warm = WarmSessions(INDEX_BYTES)
+        app.corpus.warm_sessions = WarmSessions(INDEX_BYTES)
         yield "first search", "ms", TURNLOG, _spent(lambda: session.search(QUESTION)), "at most 300"
         yield "next search", "ms", TURNLOG, _median(lambda: session.search(QUESTION)), "at most 5 x"
         orders = itertools.cycle(range(0, size, max(1, size // 29)))
@@ -182,7 +182,7 @@ def _search_of_fts5(folder: Path, size: int) -> float:
         return _median(lambda: fts5_rows(database, QUESTION))
 
 
-def _file_of_turnlog(sessions: int) -> float:
+def file_of_turnlog(sessions: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "turnlog.db"
         with Turnlog.open(f"sqlite:///{path}", worker=False) as log:

@@ -34,7 +34,7 @@ def test_the_picture_has_a_line_for_each_system_and_says_its_values() -> None:
 
 
 def test_turnlog_is_measured_at_each_size(tmp_path: Path) -> None:
-    lines = list(embedded._of_turnlog(tmp_path, 10))
+    lines = list(embedded.measures_of_turnlog(tmp_path, 10))
     assert [what for what, *_ in lines] == [
         "append",
         "window of 8,000 tokens",
@@ -44,4 +44,4 @@ def test_turnlog_is_measured_at_each_size(tmp_path: Path) -> None:
         "window that recalls, first of a loop",
     ]
     assert all(value > 0 for *_, value, _goal in lines)
-    assert embedded._file_of_turnlog(2) > 0
+    assert embedded.file_of_turnlog(2) > 0

@@ -105,7 +105,7 @@ def test_a_terminal_shows_how_far_it_is_in_bytes(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(copies, "console", lambda *, stderr=False: shown)
     value, result = copies.find([FLAT, CODING]), list[tuple[int, int]]()  # type: ignore[attr-defined]
     size = FLAT.stat().st_size + CODING.stat().st_size
-    with copies._progress("importing", quiet=False) as on_bytes, Turnlog.open("memory://") as log:
+    with copies.progress_bar("importing", quiet=False) as on_bytes, Turnlog.open("memory://") as log:
         assert on_bytes is not None
 
         def both(done: int, total: int) -> None:

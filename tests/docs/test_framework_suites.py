@@ -83,7 +83,7 @@ def test_only_tests_that_made_a_store_are_counted(tmp_path: Path) -> None:
         </testsuite></testsuites>""",
         "utf-8",
     )
-    assert [(item.name, item.failed) for item in run._read(report)] == [
+    assert [(item.name, item.failed) for item in run.read_report(report)] == [
         ("a.py::one", False),
         ("a.py::two", True),
         ("a.py::setup", True),

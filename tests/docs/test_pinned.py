@@ -71,7 +71,7 @@ def test_every_wheel_of_the_layer_has_its_hash_and_it_is_made_of_the_pins() -> N
         assert options and len(set(options)) == len(options), pin
         assert len(options) == 1 or len(options) >= len(RUNS_ON), f"{pin}: a wheel for each architecture"
     hashes = {
-        make_requirements._name(pin): [option.rpartition(":")[2] for option in options]
+        make_requirements.name_in(pin): [option.rpartition(":")[2] for option in options]
         for pin, options in result.items()
     }
     assert make_requirements.hashed(list(result), hashes) == LAYER.read_text(encoding="utf-8")

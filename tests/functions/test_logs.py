@@ -20,8 +20,9 @@ from turnlog.core.errors import CorruptError, InvalidInputError
 from turnlog.core.identity import correlation_id, correlation_of, is_correlation_id
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
-from turnlog.http.logs import EmfSignals, HandlerError, _logger, describe_error, log_calls
+from turnlog.http.logs import EmfSignals, HandlerError, describe_error, log_calls, powertools_logger
 from turnlog.jobs.models import JobMessage
+from turnlog.jobs.worker import RunJob
 from turnlog.ports import JOB_KINDS, Delivery
 from turnlog.routing import ROUTES
 from turnlog.server.lambda_calls import sqs_event
@@ -126,13 +127,13 @@ def test_a_job_is_worked_on_under_its_correlation_id(harness: Any) -> None:
     session.append({"role": "user", "content": "hi"})
     with correlated("order-17"):
         job = session.erase()
-    work, seen = harness.app.run_job._work, list[str | None]()
+    app, seen = harness.app, list[str | None]()
 
     def erase(*_: object) -> dict[str, Any]:
         seen.append(correlation_id())
         return {}
 
-    harness.app.run_job._work = {**work, "erase": lambda: erase}
+    app.run_job = RunJob(app.log, {**app.work, "erase": lambda: erase}, app.engine.queue_of)
     with correlated("somebody-else"):
         poller(harness).run_once()
         assert correlation_id() == "somebody-else"
@@ -235,7 +236,7 @@ def test_the_level_is_the_loggers_and_metrics_have_none(
     before = logging.getLogger("turnlog").level
     monkeypatch.setenv("AWS_LAMBDA_LOG_LEVEL", "INFO")
     monkeypatch.setenv("POWERTOOLS_LOG_LEVEL", level)
-    _logger.cache_clear()
+    powertools_logger.cache_clear()
     try:
         functions.call("create_session")
         monkeypatch.setattr("turnlog.http.api.call", broken)
@@ -243,7 +244,7 @@ def test_the_level_is_the_loggers_and_metrics_have_none(
         functions.call("append_messages")
         lines = functions.lines()
     finally:
-        _logger.cache_clear()
+        powertools_logger.cache_clear()
         logging.getLogger("turnlog").setLevel(before)
     assert [line["level"] for line in lines if "level" in line].count("INFO") == (2 if level == "INFO" else 0)
     assert [line["CorruptItem"] for line in lines if "_aws" in line] == [[1.0]]

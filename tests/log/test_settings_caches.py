@@ -48,7 +48,8 @@ KEYS = SessionKeys(Owner.of("acme", "ada"), "s1")
 class Room:
     def __init__(self) -> None:
         self.payloads = Payloads(SqliteItemTable(SqliteDatabase(MEMORY)), MemoryBlobStore())
-        self.caches = Caches(SqliteItemTable(SqliteDatabase(MEMORY)), self.payloads)
+        self.items = SqliteItemTable(SqliteDatabase(MEMORY))
+        self.caches = Caches(self.items, self.payloads)
 
     def payload(self, settings: SessionSettings) -> Payload:
         """Store the settings as the payload of their commit."""
@@ -80,10 +81,10 @@ LARGER = settings_of(70_000)
 def test_settings_up_to_the_limit_are_in_their_item_and_larger_ones_refer_to_their_commit(
     monkeypatch: pytest.MonkeyPatch, spare_bytes: int, refers: bool
 ) -> None:
-    assert caches._LARGE_BYTES == 32 * 1024
+    assert caches.LARGE_BYTES == 32 * 1024
     room = Room()
     payload = room.payload(LARGER)
-    monkeypatch.setattr(caches, "_LARGE_BYTES", packed_bytes(LARGER) + spare_bytes)
+    monkeypatch.setattr(caches, "LARGE_BYTES", packed_bytes(LARGER) + spare_bytes)
     item = room.written(LARGER, payload)
     assert item is not None
     assert ("at" in item, "b" in item) == (refers, not refers)
@@ -136,7 +137,7 @@ def test_a_cache_is_not_replaced_by_an_earlier_event_but_by_a_rewind_to_it() -> 
 def test_a_cache_that_was_erased_is_not_there_and_not_written_again() -> None:
     room = Room()
     for key in (KEYS.meta, KEYS.system):
-        room.caches._items.put(cache_tombstone(key, now_ms=1))
+        room.items.put(cache_tombstone(key, now_ms=1))
         room.caches.write(key, {"b": b"late"}, position=5, rewound=0)
         assert room.caches.read(key) is None
 

@@ -50,11 +50,11 @@ class Whim(Step):
 @contextmanager
 def registered(*models: type[Step]) -> Iterator[None]:
     """The steps are known inside."""
-    before = dict(registry._OWN)
+    before = dict(registry.REGISTERED)
     try:
         for model in models:
             register_step(model)
         yield
     finally:
-        registry._OWN.clear()
-        registry._OWN.update(before)
+        registry.REGISTERED.clear()
+        registry.REGISTERED.update(before)

@@ -146,9 +146,9 @@ def test_a_position_is_in_its_part_and_only_two_parts_stay_open(
         assert first == holder
         wanted = [sealed.commit.header.first for sealed in commits if sealed.commit.header.first >= holder]
         assert [sealed.commit.header.first for sealed in archive.from_position(position)] == wanted
-    opened, reads = [archive.part(index) for index in (0, 1)], list[SnapshotStretch]()
-    read = archive._read
-    monkeypatch.setattr(archive, "_read", lambda part: reads.append(part) or read(part))
+    opened, reads = [archive.part(index) for index in (0, 1)], list[str]()
+    read = full.read_segment
+    monkeypatch.setattr(full, "read_segment", lambda data, *, name: reads.append(name) or read(data, name=name))
     assert archive.part(0) is opened[0] and archive.part(1) is opened[1]
     assert reads == []
     archive.part(2)
@@ -160,7 +160,7 @@ def test_a_position_is_in_its_part_and_only_two_parts_stay_open(
 @pytest.mark.parametrize("harm", ["gap", "order", "cut", "end", "hash"])
 def test_d4_parts_that_do_not_follow_one_another_are_told(harness: Harness, harm: str) -> None:
     archive = archive_of(harness)
-    parts, last_hash = list(archive.parts), archive._last_hash
+    parts, last_hash = list(archive.parts), archive.last_hash
     if harm == "gap":
         del parts[1]
     elif harm == "order":
@@ -172,8 +172,8 @@ def test_d4_parts_that_do_not_follow_one_another_are_told(harness: Harness, harm
     else:
         last_hash = "00" * 16
     with pytest.raises(CorruptError):
-        list(Archive(archive._blobs, KEYS, parts, last_hash=last_hash).commits())
-    assert list(Archive(archive._blobs, KEYS, archive.parts, last_hash=archive._last_hash).commits())
+        list(Archive(harness.app.engine.blobs, KEYS, parts, last_hash=last_hash).commits())
+    assert list(Archive(harness.app.engine.blobs, KEYS, archive.parts, last_hash=archive.last_hash).commits())
 
 
 def _rest(part: SnapshotStretch) -> tuple[str, int, str, bytes | None]:

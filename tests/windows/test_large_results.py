@@ -74,7 +74,7 @@ def test_a_text_that_fits_exactly_is_whole_and_with_a_token_less_it_is_cut(name:
 def test_a_text_that_fits_is_whole_however_many_tokens_its_message_takes(text: str) -> None:
     bound = upper_bound_tokens(text)
     room = max(bound, LEAST_TOKENS)
-    assert large_results._cut_of_counted(text, room, "3.0", 2 * room) == (text, bound)
+    assert large_results.cut_of_counted(text, room, "3.0", 2 * room) == (text, bound)
 
 
 @laws

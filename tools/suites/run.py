@@ -290,10 +290,10 @@ def run(suite: Suite, sources: Path, *, own: bool, only: Collection[str] = ()) -
         subprocess.run(command, cwd=sources, env=environment, stdout=log, stderr=log, check=False, timeout=_SECONDS)  # noqa: S603
     if not report.exists():
         sys.exit(f"the suite of {suite.label} did not begin; {result} ends with:\n{result.read_text()[-2_000:]}")
-    return list(_read(report))
+    return list(read_report(report))
 
 
-def _read(report: Path) -> Sequence[Ran]:
+def read_report(report: Path) -> Sequence[Ran]:
     result = list[Ran]()
     for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - written by pytest just now
         made = [item.get("value") for item in case.iter("property") if item.get("name") == MADE]

@@ -187,13 +187,13 @@ def import_(
     # A missing data folder is created, but a dry run uses memory in its place.
     uses_memory = dry_run and not has_data(connection)
     target = Turnlog.open("memory://") if uses_memory else open_or_make_client(connection)
-    with target as log, _progress("importing", quiet=json) as on_bytes:
+    with target as log, progress_bar("importing", quiet=json) as on_bytes:
         report = run(log, candidates, dry_run=dry_run, on_bytes=on_bytes)
     print_output(Output(report.as_json(), _shown(report), exit_code=0 if report.ok else 1), json=json)
 
 
 @contextmanager
-def _progress(doing: str, *, quiet: bool) -> Iterator[OnBytes | None]:
+def progress_bar(doing: str, *, quiet: bool) -> Iterator[OnBytes | None]:
     """Show a bar of bytes on a terminal, and yield the function that moves it; None where nothing is shown."""
     screen = console(stderr=True)
     if quiet or not screen.is_terminal:
@@ -255,7 +255,7 @@ def export(
     if (session is None) == (not me):
         raise InvalidInputError("name a session, or give --me")
     target = output if output is not None else Path(f"{session or 'turnlog'}.zip")
-    with open_client(connection) as log, _progress("exporting", quiet=json) as on_bytes:
+    with open_client(connection) as log, progress_bar("exporting", quiet=json) as on_bytes:
         source = log if session is None else log.sessions.get(session)
         export_info = source.export(target, on_bytes=on_bytes)
     fields = export_info.model_dump(mode="json", exclude={"url", "expires_at"})

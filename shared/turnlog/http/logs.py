@@ -82,7 +82,7 @@ def log_calls(handler: LambdaHandler[_Answer]) -> LambdaHandler[_Answer]:
 
     @functools.wraps(handler)
     def called(event: dict[str, Any], context: Any) -> _Answer:
-        logger = _logger()
+        logger = powertools_logger()
         request_id = getattr(context, "aws_request_id", None)
         logger.append_keys(function_name=getattr(context, "function_name", None), function_request_id=request_id)
         try:
@@ -96,7 +96,7 @@ def log_calls(handler: LambdaHandler[_Answer]) -> LambdaHandler[_Answer]:
 
 
 @functools.cache
-def _logger() -> Logger:
+def powertools_logger() -> Logger:
     """Set up the logger ``turnlog``, to which all modules write, and return its Powertools wrapper."""
     formatter = _TextlessFormatter(utc=True, use_rfc3339=True, serialize_stacktrace=False)
     logger = Logger(service=_log.name, logger_formatter=formatter, logger_handler=_Stdout())

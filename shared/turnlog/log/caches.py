@@ -28,7 +28,7 @@ from turnlog.ports import AttributeValue, Item, ItemTable, Key, Less, get_item
 LISTING_MS = 5 * 60 * 1000
 _MISSING = "x"
 _META_BYTES = 700
-_LARGE_BYTES = 32 * 1024
+LARGE_BYTES = 32 * 1024
 _LONG_FIELDS = ("policy", "metadata")
 
 
@@ -49,7 +49,7 @@ class Caches:
         if missing:
             packed = pack(encode_json({"set": fields}))
             place: dict[str, AttributeValue] = {"b": packed}
-            if len(packed) > _LARGE_BYTES and payload is not None:
+            if len(packed) > LARGE_BYTES and payload is not None:
                 place = {"at": payload.place, "sz": payload.size_bytes, "d": payload.digest}
                 if payload.home not in ("", keys.partition):
                     place["hm"] = payload.home

@@ -75,7 +75,7 @@ class Archive:
         self._blobs = blobs
         self.parts = tuple(parts)
         self._firsts = [part.first for part in parts]
-        self._last_hash = last_hash
+        self.last_hash = last_hash
         self._open: OrderedDict[int, list[SealedCommit]] = OrderedDict()
 
     def commits(self) -> Iterator[SealedCommit]:
@@ -98,7 +98,7 @@ class Archive:
                 yield sealed
             if position != part.last + 1:
                 raise CorruptError("a part of a snapshot does not hold the positions of its entry", item=part.blob)
-        if previous.hex() != self._last_hash:
+        if previous.hex() != self.last_hash:
             raise CorruptError(
                 "a snapshot does not end with the commit that it was made at", item=commit_sort_key(position)
             )

@@ -45,13 +45,13 @@ BUILT_IN: tuple[type[Step], ...] = (
 """Turnlog's own steps, in the order in which messages and the schema list them."""
 OwnStep = TypeVar("OwnStep", bound=Step)
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_OWN = dict[str, type[Step]]()
+REGISTERED = dict[str, type[Step]]()
 _BUILT_IN = {str(model.model_fields["step"].default): model for model in BUILT_IN}
 
 
 def known_steps() -> dict[str, type[Step]]:
     """Return every step by its name: Turnlog's own steps, then registered ones."""
-    return _BUILT_IN | _OWN
+    return _BUILT_IN | REGISTERED
 
 
 def is_built_in(step: Step) -> bool:
@@ -69,9 +69,11 @@ def register_step(model: type[OwnStep]) -> type[OwnStep]:
     name = _name_of(model)
     if name in _BUILT_IN:
         raise _refused(f"step {name!r} is one of Turnlog's own: choose another name")
-    if _OWN.get(name, model) is not model:
-        raise _refused(f"step {name!r} is registered already, by {_OWN[name].__module__}.{_OWN[name].__qualname__}")
-    _OWN[name] = model
+    if REGISTERED.get(name, model) is not model:
+        raise _refused(
+            f"step {name!r} is registered already, by {REGISTERED[name].__module__}.{REGISTERED[name].__qualname__}"
+        )
+    REGISTERED[name] = model
     return model
 
 

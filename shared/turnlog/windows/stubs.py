@@ -176,7 +176,7 @@ def _cut(unit: Unit, entry: Entry, room: int) -> Stub:
     is_alone = len(results) == len(entry.facts.results) == 1
     if is_alone and len(results[0].content) == 1 and isinstance(results[0].content[0], Text):
         # The stored count of the whole message bounds what is left of it better than the text alone does.
-        shown = [_cut_of_counted(texts[0], rooms[0], str(refs[0]), entry.event.tokens)]
+        shown = [cut_of_counted(texts[0], rooms[0], str(refs[0]), entry.event.tokens)]
     else:
         shown = [cut_middle(text, limit, str(ref)) for text, limit, ref in zip(texts, rooms, refs, strict=True)]
     tokens = sum(overheads) + sum(bound for _, bound in shown)
@@ -184,7 +184,7 @@ def _cut(unit: Unit, entry: Entry, room: int) -> Stub:
 
 
 @lru_cache(maxsize=256)
-def _cut_of_counted(text: str, room: int, ref: str, counted: int) -> tuple[str, int]:
+def cut_of_counted(text: str, room: int, ref: str, counted: int) -> tuple[str, int]:
     """Return the cut text and its bound, where the whole text is known to take at most ``counted`` tokens.
 
     What is left takes at most what the whole takes, less the least that the middle takes, plus what cutting may add. So more of the

@@ -51,9 +51,9 @@ class Footprint:
         if self.place != other.place or not (self.writes or other.writes):
             return False
         overlap = bool(self.high and other.high) and self.low <= other.high and other.low <= self.high
-        return overlap or any(map(other._has, self.names)) or any(map(self._has, other.names))
+        return overlap or any(map(other.has, self.names)) or any(map(self.has, other.names))
 
-    def _has(self, name: str) -> bool:
+    def has(self, name: str) -> bool:
         return name in self.names or (bool(self.high) and self.low <= name <= self.high)
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from tests.conftest import ROOT, SAMPLES, moto_harness
 from tests.support.command_line import SESSION, as_json, ok, refused, run
+from tests.support.dead_letters import bury_on_aws
 from tests.support.scripted import Outcome, ScriptedSummariser
 from tests.support.talks import filled
 from turnlog import Turnlog
@@ -231,7 +232,7 @@ def test_redrive_on_aws_takes_the_engine_s_url(monkeypatch: pytest.MonkeyPatch) 
         job_id = as_json("compress", "s", "--async", *where)["job"]["job_id"]
         queue = harness.app.engine.queue
         for delivery in queue.receive():
-            queue._client.send_message(QueueUrl=queue._dead_letters, MessageBody=delivery.body)
+            bury_on_aws(harness, delivery.body)
             queue.acknowledge(delivery.receipt)
         assert ok("jobs", "redrive", *where) == "1 dead letter back in the queue\n"
         assert queue.dead_letters() == ()

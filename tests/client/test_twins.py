@@ -13,6 +13,7 @@ from typing import Any, assert_type, cast
 import pytest
 
 from turnlog.agents.functions import ExecutingCall, RequestedCall, executing
+from turnlog.client import async_twins
 from turnlog.client.async_calls import CallThreads
 from turnlog.client.async_twins import (
     AsyncDocumentReading,
@@ -161,11 +162,13 @@ READ_FIRST = {"export", "cancel_run"}
 
 
 @pytest.mark.parametrize(("sync", "name"), [call for call in CALLS if call[1] not in WITHOUT_A_ROUTE])
-def test_what_may_write_is_finished_and_what_only_reads_is_not(sync: type, name: str, tmp_path: Path) -> None:
+def test_what_may_write_is_finished_and_what_only_reads_is_not(
+    monkeypatch: pytest.MonkeyPatch, sync: type, name: str, tmp_path: Path
+) -> None:
     threads, backend = Watched(), AskingBackend()
     made, kind = MADE[sync](backend), dict(TWINS)[sync]
+    monkeypatch.setattr(async_twins, "CallThreads", lambda _: threads)
     twin: Any = AsyncTurnlog(made) if sync is Turnlog else kind(made, threads)
-    twin._threads = threads
     method = getattr(twin, name)
     coroutine = method(**dict(arguments(inspect.signature(method), tmp_path)))
     call = RequestedCall("2.0", "c", "look", "{}", "a/2.0")  # `child` is of the call that is executed

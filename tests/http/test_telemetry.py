@@ -22,6 +22,7 @@ from tests.conftest import Harness
 from turnlog import Turnlog, telemetry
 from turnlog.agents import Run
 from turnlog.app import make_application
+from turnlog.client.in_process import InProcessBackend
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.identity import Owner
 from turnlog.sessions.context_models import BuildContext
@@ -221,8 +222,9 @@ def test_a_failure_has_its_code_and_never_its_text(recorded: Recorded, harness: 
 def test_a_setting_turns_it_on(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry, "_active", None)
     app = make_application(Settings(engine="memory://", telemetry="opentelemetry"))
+    Turnlog(InProcessBackend(app, Owner.of("acme", "ada"))).sessions.create("s").context()
     app.close()
-    assert telemetry._active is not None
+    assert [span.name for span in recorded.spans()] == ["turnlog.window"]
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

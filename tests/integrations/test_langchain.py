@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, Harness
+from turnlog.agents.graph_state.messages import Newest
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 
@@ -95,7 +96,17 @@ def test_a_window_is_within_its_budget_and_valid(log: Turnlog, agents: Any) -> N
     assert kept(log.sessions.get("desk")) == state["messages"]
 
 
-def test_a_reply_is_kept_with_its_window_and_what_the_provider_counted(log: Turnlog, agents: Any) -> None:
+def test_a_reply_is_kept_with_its_window_and_what_the_provider_counted(
+    log: Turnlog, agents: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caches = list[Newest[Any, Any]]()
+
+    class SeenNewest(Newest[Any, Any]):
+        def __init__(self, limit: int) -> None:
+            super().__init__(limit)
+            caches.append(self)
+
+    monkeypatch.setattr("turnlog.integrations.langchain.Newest", SeenNewest)
     middleware = agents.TurnlogMiddleware(log)
     calls = list[dict[str, Any]]()
     backend = log.backend
@@ -117,7 +128,7 @@ def test_a_reply_is_kept_with_its_window_and_what_the_provider_counted(log: Turn
         calls[1]["usage"],
     ]
     assert [bool(call.get("window")) for call in calls] == [False, True, False, True]
-    assert not middleware._done and not middleware._sent
+    assert [dict(cache) for cache in caches] == [{}, {}], "nothing of a run stays in memory"
 
 
 def test_the_tools_bring_back_what_is_left_out(log: Turnlog, agents: Any) -> None:

@@ -34,7 +34,8 @@ def held(harness: Any) -> list[str]:
     queue = harness.app.engine.queue
     if harness.name == "moto":
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        result = queue._client.get_queue_attributes(QueueUrl=queue._queue, AttributeNames=names)["Attributes"]
+        url = harness.clients.sqs.get_queue_url(QueueName="jobs")["QueueUrl"]
+        result = harness.clients.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
         return ["?"] * sum(int(result[name]) for name in names)
     return [body for (body,) in queue._inner._database.connection().execute("SELECT body FROM jobs")]
 
@@ -188,7 +189,7 @@ def test_a_summary_that_was_made_in_between_is_continued(harness: Any) -> None:
     other = Turnlog(log.backend)
 
     def overtaken(_request: SummaryRequest) -> str:
-        summariser._outcomes.insert(0, "The first four.")
+        summariser.outcomes.insert(0, "The first four.")
         other.sessions.get("s").compress(keep_loops=4)
         return "All of them, too late."
 

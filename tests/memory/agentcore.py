@@ -194,7 +194,7 @@ class AgentCore:
         return {"sessionSummaries": sessions, **following}
 
     def _ListMemoryRecords(self, *, namespacePath: str, maxResults: int = 20, nextToken: str = "0") -> Any:
-        page, following = self._page(list(self._below(namespacePath)), maxResults, nextToken)
+        page, following = self._page(list(self.below(namespacePath)), maxResults, nextToken)
         return {"memoryRecordSummaries": page, **following}
 
     def _RetrieveMemoryRecords(
@@ -205,7 +205,7 @@ class AgentCore:
         def score(record: dict[str, Any]) -> float:
             return len(words & set(re.findall(r"\w+", record["content"]["text"].lower()))) / 10
 
-        values = [{**record, "score": score(record)} for record in self._below(namespacePath)]
+        values = [{**record, "score": score(record)} for record in self.below(namespacePath)]
         values.sort(key=lambda record: -record["score"])
         page, following = self._page(values[: searchCriteria["topK"]], maxResults, nextToken)
         return {"memoryRecordSummaries": page, **following}
@@ -224,7 +224,7 @@ class AgentCore:
                 done.append({"memoryRecordId": name, "status": "SUCCEEDED"})
         return {"successfulRecords": done, "failedRecords": failed}
 
-    def _below(self, path: str) -> Iterator[dict[str, Any]]:
+    def below(self, path: str) -> Iterator[dict[str, Any]]:
         return (
             record for record in self.records.values() if any(name.startswith(path) for name in record["namespaces"])
         )

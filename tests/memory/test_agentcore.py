@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import socket
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -95,14 +94,13 @@ def test_what_is_kept_of_a_part(memory: AgentCoreMemoryEngine, service: AgentCor
 
 @pytest.mark.parametrize(("named", "second"), [({"timestamp": 60}, 60), ({"timestamp": None}, 30), ({}, 30)])
 def test_a_record_without_a_time_of_its_own_has_that_of_its_creation(
-    memory: AgentCoreMemoryEngine, named: dict[str, int | None], second: int
+    memory: AgentCoreMemoryEngine, service: AgentCore, named: dict[str, int | None], second: int
 ) -> None:
-    times = {
-        name: moment and datetime.fromtimestamp(moment, UTC) for name, moment in {"createdAt": 30, **named}.items()
-    }
-    record = {"memoryRecordId": "m1", "content": {"text": "tea"}, "namespaces": ["/elsewhere/"], **times}
-    made = memory._memory(record)
-    assert (made.id, made.text, made.created_ms, made.score) == ("m1", "tea", second * 1000, None)
+    record = {"memoryRecordId": "m1", "content": {"text": "tea"}, "namespaces": ["/turnlog/t-acme:u-ada/"]}
+    service.records["m1"] = {**record, "createdAt": 30, **named}
+    (result,) = every(memory, ADA)
+    assert (result.id, result.text, result.created_ms, result.score) == ("m1", "tea", second * 1000, None)
+    assert result.session_id is None
 
 
 def test_a_memory_may_be_named_by_its_arn(service: AgentCore) -> None:
@@ -371,7 +369,7 @@ def test_what_is_another_s_is_never_told(memory: AgentCoreMemoryEngine, service:
     service.settle()
     for record in service.records.values():
         record["namespaces"] = ["/turnlog/t-acme:u-ada-2/s-s1/"]
-    service._below = lambda _path: iter(service.records.values())  # type: ignore[method-assign]
+    service.below = lambda _path: iter(service.records.values())  # type: ignore[method-assign]
     assert (
         memory.known(ADA, CANARY, limit=5, timeout_seconds=1) == memory.known(ADA, "", limit=5, timeout_seconds=1) == []
     )

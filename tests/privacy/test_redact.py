@@ -116,7 +116,7 @@ def test_e5_a_part_stays_in_its_record_while_there_is_room(
 
 def test_e5_the_receipt_counts_what_was_packed_again(harness: Harness) -> None:
     session, position = said(harness, noise(6_000), many=True)
-    records, segments = harness.app.log.records, harness.app.redact_message._redaction._parts._segments
+    records, segments = harness.app.log.records, harness.app.segments
 
     def parts() -> list[str]:
         of_snapshots = [part.sha256 for record in records.every(KEYS.snapshots) for part in parts_of(record)]
@@ -141,7 +141,7 @@ def test_a_record_is_exchanged_only_while_it_is_as_it_was_read(harness: Harness)
 
 
 def at_position(harness: Harness, position: int) -> Redacted:
-    redacted, _ = harness.app.redact_message._redaction.find(KEYS, position)
+    redacted, _ = harness.app.redaction.find(KEYS, position)
     return redacted
 
 
@@ -390,9 +390,9 @@ def redacting(items: ItemTable, blobs: BlobStore) -> None:
 
 def swept(items: ItemTable, blobs: BlobStore) -> None:
     app, _ = with_queue(items, blobs, 10**9)
-    result, home = app.redact_message._redaction.find(KEYS, 2)
-    for entry in app.redact_message._redaction.family(KEYS, home, 2):
-        app.redact_message._redaction.clear(entry, result)
+    result, home = app.redaction.find(KEYS, 2)
+    for entry in app.redaction.family(KEYS, home, 2):
+        app.redaction.clear(entry, result)
     assert places_of(CANARY, sqlite_items(items), local_blobs(blobs)) == []
     log = app.log.commits
     for session_id in ("s", "forked"):

@@ -27,11 +27,12 @@ from turnlog.core.identity import Owner
 from turnlog.core.times import DAY_MS
 from turnlog.http.lambda_workers import make_retention
 from turnlog.jobs.models import Job
+from turnlog.log.commits import Tail
 from turnlog.log.keys import REQUESTS, SessionKeys
 from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_index, due_shards
 from turnlog.ports import BlobStore, Item, ItemTable, Key, Query
 from turnlog.privacy import retention
-from turnlog.privacy.retention import RetainSessions, RetentionCounts
+from turnlog.privacy.retention import RetentionCounts
 from turnlog.routing import BY_NAME, HttpRequest, call
 from turnlog.server.lambda_calls import LocalContext
 from turnlog.settings import Settings
@@ -271,15 +272,15 @@ def test_many_are_dealt_with_at_once_each_for_its_tenant_and_each_counted(
     harness.log().sessions.create("silent", inactive_after_minutes=1440).append(HI)
     harness.clock.advance(2 * DAY)
     together, turns, served = threading.Barrier(10, timeout=30), count(), dict[str, tuple[str | None, str]]()
-    usual = RetainSessions._process_entry
+    read_tail = harness.app.log.commits.tail
 
-    def deal_with(self: Any, item: Any, keys: SessionKeys) -> str:
+    def tail(keys: SessionKeys) -> Tail:
         if next(turns) < 10:
             together.wait()
         served[keys.session_id] = (tenancy.served_tenant(), keys.owner.tenant_id)
-        return usual(self, item, keys)
+        return read_tail(keys)
 
-    monkeypatch.setattr(RetainSessions, "_process_entry", deal_with)
+    monkeypatch.setattr(harness.app.log.commits, "tail", tail)
     assert retained(harness) == RetentionCounts(expired=24, timed_out=1)
     assert len(served) == 25 and all(text == meant for text, meant in served.values())
     for at, log in enumerate(logs):
@@ -376,13 +377,14 @@ def test_what_is_overdue_longest_comes_first_whatever_its_shard(
         harness.clock.advance(1)
     harness.clock.advance(2 * DAY)
     order = list[str]()
-    usual = RetainSessions._process_entry
+    start_due = retention.start_due
+
+    def start(*arguments: Any) -> None:
+        order.append(arguments[2].session_id)
+        start_due(*arguments)
+
     monkeypatch.setattr(retention, "_BATCH", 1)
-    monkeypatch.setattr(
-        RetainSessions,
-        "_process_entry",
-        lambda self, item, keys: (order.append(keys.session_id), usual(self, item, keys))[1],
-    )
+    monkeypatch.setattr(retention, "start_due", start)
     assert retained(harness) == RetentionCounts(expired=30)
     assert order == names
 

@@ -16,6 +16,7 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
 from turnlog.sessions import session_history as build_context
 from turnlog.sessions.context_models import PrefixAnswer
+from turnlog.settings import Settings
 
 ASK, ANSWER = {"role": "user", "content": "And now?"}, {"role": "assistant", "content": "All is well."}
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
@@ -95,7 +96,7 @@ def test_another_policy_that_takes_summaries_where_there_is_one(harness: Harness
 
 
 def test_a_model_of_another_size(harness: Harness) -> None:
-    harness.app.build_context._models = {"small": 2_200, "large": 100_000}
+    harness.app.settings = Settings(models={"small": 2_200, "large": 100_000})
     session = begun(harness, turns=6, model="large", output_reserve=1)
     assert answered(session, lambda: session.update(model="small")).reason == "budget"
 

@@ -91,7 +91,7 @@ def test_a_newer_fact_of_a_subject_replaces_the_older(server: ModelServer) -> No
 
 def spent(app: Application) -> tuple[int, int, int]:
     """Return the tokens of the day: sent, answered, and reserved."""
-    day = app.make_facts._spending.of_day("acme", app.clock.now_ms())  # type: ignore[attr-defined]
+    day = app.spending.of_day("acme", app.clock.now_ms())
     return day.input_tokens, day.output_tokens, day.reserved
 
 

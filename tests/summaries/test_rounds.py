@@ -264,11 +264,11 @@ def test_put_together_by_extraction_each_part_has_its_share(harness: Any) -> Non
         "\n".join(f"{at * 100 + line + 1}. question about w{at}x{line} " + "really " * 80 for line in range(40))
         for at in range(8)
     )
-    result = harness.app.compress_session._outliner.summarise(SummaryRequest("", (), 1_500, parts=parts)).text
+    result = harness.app.extracts.summarise(SummaryRequest("", (), 1_500, parts=parts)).text
     assert harness.app.counter.count(result) <= 1_500
     shares = [len(re.findall(rf"w{at}x\d+", result)) for at in range(8)]
     assert min(shares) >= 10, "each part has its share"
-    whole = harness.app.compress_session._outliner.summarise(SummaryRequest("", (), 100_000, parts=parts[:2])).text
+    whole = harness.app.extracts.summarise(SummaryRequest("", (), 100_000, parts=parts[:2])).text
     assert whole == "\n".join(parts[:2])
 
 

@@ -12,8 +12,7 @@ def bury(harness: Any, *bodies: str) -> None:
     queue = harness.app.engine.queue
     bodies = (*waiting(harness), *bodies)
     if harness.name == "moto":  # its clock is not ours
-        for body in bodies:
-            queue._client.send_message(QueueUrl=queue._dead_letters, MessageBody=body)
+        bury_on_aws(harness, *bodies)
         return
     for body in bodies:
         queue.send(body, group="acme")
@@ -21,6 +20,12 @@ def bury(harness: Any, *bodies: str) -> None:
         queue.receive()
         harness.clock.advance(361)
     assert queue.receive() == []
+
+
+def bury_on_aws(harness: Any, *bodies: str) -> None:
+    url = harness.clients.sqs.get_queue_url(QueueName="jobs-dead")["QueueUrl"]
+    for body in bodies:
+        harness.clients.sqs.send_message(QueueUrl=url, MessageBody=body)
 
 
 def letters(harness: Any) -> set[str]:

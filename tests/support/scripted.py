@@ -74,12 +74,12 @@ class ScriptedSummariser:
     ) -> None:
         self.name = name
         self.requests: list[SummaryRequest] = []
-        self._outcomes = list(outcomes)
+        self.outcomes = list(outcomes)
         self._then = then
 
     def summarise(self, request: SummaryRequest) -> Summarised:
         self.requests.append(request)
-        outcome = self._outcomes.pop(0) if self._outcomes else self._then
+        outcome = self.outcomes.pop(0) if self.outcomes else self._then
         while callable(outcome):
             outcome = outcome(request)
         if outcome is None:
@@ -91,4 +91,4 @@ class ScriptedSummariser:
     @property
     def is_done(self) -> bool:
         """Whether every outcome of the script has been used."""
-        return not self._outcomes
+        return not self.outcomes

@@ -237,7 +237,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @dataclass
 class Harness:
-    """An application on one engine, with its clock and its faults; on moto with its meter and its `Clients` of AWS too."""
+    """An application on one engine, with its clock and its faults; on moto its meter and `Clients`, on SQLite its database."""
 
     name: str
     app: Application
@@ -245,6 +245,7 @@ class Harness:
     faults: Any
     meter: Any = None
     clients: Any = None
+    database: Any = None
 
     def log(self, tenant: str = "acme", user: str = "ada") -> Turnlog:
         return Turnlog(InProcessBackend(self.app, Owner.of(tenant, user)))
@@ -300,7 +301,7 @@ def sqlite_harness(folder: Path) -> Iterator[Harness]:
         database.close,
     )
     app = Application(engine, Settings(), clock=clock, ids=SequentialIds())
-    yield Harness("sqlite", app, clock, faults)
+    yield Harness("sqlite", app, clock, faults, database=database)
     app.close()
 
 

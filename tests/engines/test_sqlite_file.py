@@ -229,13 +229,18 @@ def test_an_empty_database_is_taken(tmp_path: Path, size: int | None) -> None:
     assert stamp(path) == (APPLICATION_ID, FORMAT)
 
 
-def test_tables_that_another_process_makes_meanwhile_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened(tmp_path / "a.db")
-    stamps, read = iter([(0, 0)]), sqlite._stamp
-    monkeypatch.setattr(sqlite, "_stamp", lambda connection: next(stamps, None) or read(connection))
-    opened(tmp_path / "a.db")
-    assert next(stamps, None) is None
-    assert stamp(tmp_path / "a.db") == (APPLICATION_ID, FORMAT)
+def test_tables_that_another_process_makes_meanwhile_are_ours(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+
+    class Overtaken(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            if sql.startswith("BEGIN"):
+                opened(path)
+            return super().execute(sql, *arguments)
+
+    with closing(sqlite3.connect(path, isolation_level=None, factory=Overtaken)) as connection:
+        sqlite.prepare(connection, str(path))
+    assert stamp(path) == (APPLICATION_ID, FORMAT)
 
 
 def test_a_file_of_a_newer_format_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
@@ -451,9 +456,12 @@ class Killed(sqlite3.Connection):
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["new", "format 1"])
-def test_a_change_of_format_that_is_killed_anywhere_is_done_by_the_next_process(tmp_path: Path, is_old: bool) -> None:
+def test_a_change_of_format_that_is_killed_anywhere_is_done_by_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
     def open_and_be_killed(path: Path, statement: int) -> None:
-        connect, sqlite._MOVED_AT_ONCE, Killed.left = sqlite3.connect, 2, statement
+        monkeypatch.setattr(sqlite, "MOVED_AT_ONCE", 2)
+        connect, Killed.left = sqlite3.connect, statement
         sqlite3.connect = partial(connect, factory=Killed)  # type: ignore[assignment]
         SqliteDatabase(path).connection()
         os._exit(0)
@@ -505,7 +513,7 @@ def test_a_file_of_format_2_keeps_everything(
     path = tmp_path / "turnlog.db"
     path.write_bytes(gzip.decompress(Path(__file__).with_name("format-2.db.gz").read_bytes()))
     before = rows_of_format_2(path)
-    monkeypatch.setattr(sqlite, "_MOVED_AT_ONCE", 4)
+    monkeypatch.setattr(sqlite, "MOVED_AT_ONCE", 4)
     with closing(SqliteDatabase(path)) as database:
         table = SqliteItemTable(database)
         pages = database.connection().execute("PRAGMA freelist_count").fetchone()
@@ -579,10 +587,12 @@ def test_a_put_without_ttl_and_one_that_lost_remove_nothing(database: SqliteData
 
 def test_the_index_answers_which_items_are_over(database: SqliteDatabase) -> None:
     """No put reads the table from one end to the other."""
-    from turnlog.engines import sqlite_tables
-
-    statement = f"EXPLAIN QUERY PLAN {sqlite_tables._REMOVE_EXPIRED}"
-    plan = database.connection().execute(statement, (0, 4)).fetchall()
+    statements, connection = list[str](), database.connection()
+    connection.set_trace_callback(statements.append)
+    SqliteItemTable(database, FixedClock().now_ms).put({"pk": "p", "sk": "s", "ttl": 1})
+    connection.set_trace_callback(None)
+    (removal,) = (statement for statement in statements if statement.startswith("DELETE"))
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {removal}").fetchall()
     steps = [row[3] for row in plan if row[3].startswith(("SCAN", "SEARCH"))]
     assert steps and not any(step.startswith("SCAN items") for step in steps), steps
     assert any("expired" in step for step in steps)

@@ -31,13 +31,13 @@ MESSAGE = {"v": 1, "job_id": "1700000000000-a", "kind": "compress", "tenant": "a
 
 def held(harness: Any) -> list[str]:
     """What the queue still has, in flight or not."""
-    queue = harness.app.engine.queue
     if harness.name == "moto":
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         url = harness.clients.sqs.get_queue_url(QueueName="jobs")["QueueUrl"]
         result = harness.clients.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
         return ["?"] * sum(int(result[name]) for name in names)
-    return [body for (body,) in queue._inner._database.connection().execute("SELECT body FROM jobs")]
+    rows = harness.database.read(lambda connection: connection.execute("SELECT body FROM jobs").fetchall())
+    return [body for (body,) in rows]
 
 
 def check_done(log: Turnlog, session: Session, job_id: str) -> None:

@@ -66,7 +66,7 @@ def blobs_of(harness: Harness) -> dict[str, bytes]:
 def local_blobs(blobs: BlobStore) -> dict[str, bytes]:
     inner: Any = getattr(blobs, "_inner", blobs)
     if isinstance(inner, MemoryBlobStore):
-        return dict(inner._blobs)
+        return {name: inner.get(name) or b"" for name in inner.names("")}
     assert isinstance(inner, FileBlobStore)
     return {str(path): path.read_bytes() for path in inner._folder.rglob("*") if path.is_file()}
 

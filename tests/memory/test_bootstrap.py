@@ -30,6 +30,7 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.memory import Memory
+from turnlog.engines.sqlite import SqliteDatabase
 from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.importers.dual_write import DualWrite
 from turnlog.importers.models import SourceMessage, SourceSession
@@ -659,10 +660,17 @@ def test_what_was_brought_is_not_handed_back_as_something_said(harness: Harness)
     assert (jobs["second"]["messages"], jobs["second"]["copied"]) == (2, 3)
 
 
-def test_asking_leaves_no_connection_behind(tmp_path: Path) -> None:
+def test_asking_leaves_no_connection_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each question has a thread of its own, and SQLite a connection for each thread."""
+    databases = list[SqliteDatabase]()
+
+    class SeenDatabase(SqliteDatabase):
+        def __init__(self, path: str | Path) -> None:
+            super().__init__(path)
+            databases.append(self)
+
+    monkeypatch.setattr("turnlog.engines.sqlite.SqliteDatabase", SeenDatabase)
     with Turnlog.open(f"sqlite:///{tmp_path}/agent.db") as log:
-        database: Any = log.backend.app.engine.items._database  # type: ignore[attr-defined]
         log.sessions.create("s", bootstrap={"timeout_seconds": 20})
         for at in range(5):
             result = log.sessions.create(f"s{at}", bootstrap={"timeout_seconds": 20}).info().bootstrap
@@ -670,7 +678,7 @@ def test_asking_leaves_no_connection_behind(tmp_path: Path) -> None:
         for thread in threading.enumerate():
             if thread.name == "turnlog-memory":
                 thread.join(20)
-        assert len(database._all) == 1
+        assert [database.open_connections for database in databases] == [1]
         assert log.sessions.get("s").info().head == 1
 
 

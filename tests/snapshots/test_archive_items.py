@@ -149,11 +149,11 @@ def test_a_position_is_in_its_part_and_only_two_parts_stay_open(
     opened, reads = [archive.part(index) for index in (0, 1)], list[str]()
     read = full.read_segment
     monkeypatch.setattr(full, "read_segment", lambda data, *, name: reads.append(name) or read(data, name=name))
-    assert archive.part(0) is opened[0] and archive.part(1) is opened[1]
+    assert archive.part(1) is opened[1] and archive.part(0) is opened[0]
     assert reads == []
     archive.part(2)
-    assert archive.part(1) is opened[1]
-    assert archive.part(0) is not opened[0], "it was read longest ago"
+    assert archive.part(0) is opened[0]
+    assert archive.part(1) is not opened[1], "it was read longest ago"
     assert len(reads) == 2
 
 

@@ -40,7 +40,7 @@ APPLICATION_ID = 0x54524E4C
 FORMAT = 4
 _MOVING = 3
 """The format of a file whose items are on their way from the table of format 1 or 2."""
-_MOVED_AT_ONCE = 5_000
+MOVED_AT_ONCE = 5_000
 _HEADER_BYTES = 100
 INDEX_ATTRIBUTES = ("g1pk", "g1sk", "g2pk", "g2sk")
 _ITEM_COLUMNS = ("pk", "sk", "size", "attributes", "data", *INDEX_ATTRIBUTES)
@@ -268,9 +268,9 @@ def _move_some(connection: sqlite3.Connection, path: Path) -> tuple[int, int]:
     version = _format_of(connection, path)
     if version != _MOVING:
         return version, 0
-    connection.execute(_MOVE, (_MOVED_AT_ONCE,))
-    count = connection.execute(_DELETE_MOVED, (_MOVED_AT_ONCE,)).rowcount
-    if count < _MOVED_AT_ONCE:
+    connection.execute(_MOVE, (MOVED_AT_ONCE,))
+    count = connection.execute(_DELETE_MOVED, (MOVED_AT_ONCE,)).rowcount
+    if count < MOVED_AT_ONCE:
         connection.execute("DROP TABLE former_items")
         version = _set_format(connection, FORMAT)
     return version, count

@@ -180,17 +180,23 @@ class RouteTable:
     """Routes by method and path. Among those that a path fits, the one with the fewest parameters is found."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        self._routes: dict[tuple[str, int], list[tuple[Route, list[str]]]] = {}
+        # Method and number of parts -> the places of the parts that are no parameters -> these parts -> the route.
+        self._routes: dict[tuple[str, int], dict[tuple[int, ...], dict[tuple[str, ...], Route]]] = {}
         for route in sorted(routes, key=lambda route: len(route.path_names)):
             parts = route.path.split("/")
-            self._routes.setdefault((route.method, len(parts)), []).append((route, parts))
+            places = tuple(place for place, part in enumerate(parts) if not part.startswith("{"))
+            of_places = self._routes.setdefault((route.method, len(parts)), {}).setdefault(places, {})
+            of_places[tuple([parts[place] for place in places])] = route
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
         """Return the route of a request with the path's parameters, or None."""
         parts = path.split("/")
-        for route, template in self._routes.get((method, len(parts)), ()):
-            if all(name == part or (part and name.startswith("{")) for name, part in zip(template, parts, strict=True)):
-                return route, {name[1:-1]: part for name, part in zip(template, parts, strict=True) if name != part}
+        for places, routes in self._routes.get((method, len(parts)), {}).items():
+            route = routes.get(tuple([parts[place] for place in places]))
+            if route is not None:
+                values = [part for place, part in enumerate(parts) if place not in places]
+                if all(values):
+                    return route, dict(zip(route.path_names, values, strict=True))
         return None
 
     def methods_of(self, path: str) -> list[str]:

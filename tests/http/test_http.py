@@ -17,7 +17,8 @@ import pytest
 
 from tests.http.events import event
 from tests.support.handlers import Service
-from turnlog.core.errors import SHAPES, ThrottledError, UnavailableError
+from turnlog.core.errors import SHAPES, MalformedError, ThrottledError, UnavailableError
+from turnlog.core.json_values import parse_strict_json
 from turnlog.http.openapi import openapi_document
 from turnlog.routing import ROUTES, Route, function_of, routes_of
 from turnlog.settings import Settings
@@ -99,6 +100,13 @@ def test_malformed_json_is_400(session: Service, kind: str) -> None:
         status, problem, headers = session("POST", path, raw=MALFORMED[kind])
         assert (status, problem["code"]) == (400, "malformed"), path
         assert headers["Content-Type"] == "application/problem+json"
+
+
+def test_an_integer_of_65_bits_is_refused_at_every_place_of_a_text() -> None:
+    for blanks in map(" ".__mul__, range(40)):
+        assert parse_strict_json(f"{blanks}18446744073709551615") == 2**64 - 1
+        with pytest.raises(MalformedError, match="64 bits"):
+            parse_strict_json(f"{blanks}18446744073709551616")
 
 
 def test_bytes_that_are_not_utf8_are_400(session: Service) -> None:

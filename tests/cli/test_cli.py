@@ -89,6 +89,7 @@ def test_without_its_extra_it_says_how_to_install_it(
     [
         ["bogus"],
         ["show"],
+        ["snapshot"],
         ["context", "a", "--budget", "0"],
         ["context", "a", "--budget", "x"],
         ["show", "a", "--nope"],
@@ -252,9 +253,21 @@ def test_search_over_many_sessions_has_the_words_of_all_of_them(tmp_path: Path) 
     assert [result["session_id"] for result in outcome["results"]] == ["s0"]
 
 
+@pytest.mark.parametrize("answer", ["n\n", "maybe\n", ""])
+def test_without_a_yes_nothing_is_erased_or_redacted_and_stdout_is_empty(data: Path, answer: str) -> None:
+    for command, participle in (["erase", SESSION], "erased"), (["redact", SESSION, "2"], "redacted"):
+        asked = CliRunner().invoke(app, [*command, "--json", "--data", str(data)], input=answer, prog_name="turnlog")
+        assert (asked.exit_code, asked.stdout) == (2, "")
+        assert f"turnlog: nothing was {participle}; answer y, or give --yes (not_confirmed)\n" in asked.stderr
+    assert as_json("sessions", "--data", data)["sessions"][0]["messages"] == 86
+
+
 def test_erase_asks_erases_and_tells(data: Path) -> None:
-    asked = CliRunner().invoke(app, ["erase", SESSION, "--data", str(data)], input="n\n", prog_name="turnlog")
-    assert (asked.exit_code, "nothing was erased" in asked.stderr) == (2, True)
+    asked = CliRunner().invoke(app, ["erase", SESSION, "--json", "--data", str(data)], input="y\n", prog_name="turnlog")
+    assert json.loads(asked.stdout)["kind"] == "erase"
+
+
+def test_erase_with_yes_erases_and_tells(data: Path) -> None:
     assert SESSION in ok("sessions", "--data", data)
     said = ok("erase", SESSION, "--data", data, "--yes")
     assert re.search(

@@ -43,7 +43,7 @@ from turnlog.importers import SHAPES, find, run
 from turnlog.importers.models import Report
 from turnlog.jobs.models import Job
 
-snapshots = typer.Typer(help="Take, list, show, delete and restore snapshots of a session.", no_args_is_help=True)
+snapshots = typer.Typer(help="Take, list, show, delete and restore snapshots of a session.")
 Name = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="The snapshot's id, or a name (its newest snapshot).")]
 
 

@@ -329,9 +329,12 @@ def erase(
 
 
 def _confirm(action: str, participle: str, yes: bool) -> None:
-    """Ask whether to erase, unless ``yes``. Raises `InvalidInputError` when the answer is no."""
-    if not yes and not typer.confirm(f"{action} for good?", err=True):
-        raise InvalidInputError(f"nothing was {participle}", code="not_confirmed")
+    """Ask on stderr whether to erase, unless ``yes``. Raises `InvalidInputError` when stdin has another answer, or none."""
+    if not yes:
+        sys.stderr.write(f"{action} for good? [y/N]\n")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise InvalidInputError(f"nothing was {participle}; answer y, or give --yes", code="not_confirmed")
 
 
 def _erasure_output(log: Turnlog, job: Job, what: str) -> Output:

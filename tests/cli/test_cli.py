@@ -136,6 +136,12 @@ def test_what_stands_before_the_command_and_in_the_environment_counts_too(
     assert as_json("--data", data, "--user", "me", "sessions") == wanted, "what is written wins over the environment"
     assert as_json("sessions", "--data", data, "--user", "me") == wanted
     assert as_json("--data", data, "sessions")["sessions"] == []
+    monkeypatch.setenv("TURNLOG_TENANT", "acme")
+    of_me = ("--data", data, "--user", "me")
+    assert as_json(*of_me, "sessions")["sessions"] == []
+    assert as_json(*of_me, "--tenant", "local", "sessions") == wanted
+    assert as_json(*of_me, "--tenant", "other", "sessions", "--tenant", "local") == wanted
+    assert as_json(*of_me, "--tenant", "local", "sessions", "--tenant", "acme")["sessions"] == []
 
 
 def test_show(data: Path) -> None:
@@ -399,6 +405,14 @@ def test_commands_speak_to_a_service(served: LocalServer, monkeypatch: pytest.Mo
     monkeypatch.setenv("TURNLOG_URL", served.url)
     monkeypatch.setenv("TURNLOG_TOKEN", "s3cret")
     assert as_json("sessions") == {"sessions": [], "more": False}
+    monkeypatch.setenv("TURNLOG_TOKEN", "wrong")
+    refused("sessions", code=1, says="unauthorized")
+    ada = as_json("sessions", *where)
+    assert as_json("--token", "s3cret", "--user", "ada", "sessions") == ada, (
+        "before the command it wins over the environment"
+    )
+    assert as_json("--token", "wrong", "sessions", "--token", "s3cret", "--user", "ada") == ada, "after it, over both"
+    refused("--token", "s3cret", "sessions", "--token", "wrong", code=1, says="unauthorized")
 
 
 @pytest.mark.network

@@ -68,6 +68,17 @@ def test_a_transcript_is_a_session_with_windows_and_search(harness: Harness) -> 
     assert session.search("shipped").results
 
 
+def test_an_entry_that_a_batch_has_twice_is_appended_once_and_each_without_a_uuid(harness: Harness) -> None:
+    async def run() -> None:
+        store = TurnlogSessionStore(harness.log())
+        await store.append(KEY, [ENTRIES[1], ENTRIES[0], ENTRIES[2], ENTRIES[1], ENTRIES[0]])
+        await store.append(KEY, [ENTRIES[2], ENTRIES[0], ENTRIES[3], ENTRIES[3]])
+        order = (1, 0, 2, 0, 0, 3)
+        assert await store.load(KEY) == [ENTRIES[index] for index in order]
+
+    asyncio.run(run())
+
+
 def test_two_processes_append_each_entry_once(harness: Harness) -> None:
     async def run() -> None:
         stores = [TurnlogSessionStore(harness.log()) for _ in range(2)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -37,7 +38,9 @@ from turnlog.core.errors import BudgetTooSmallError
 from turnlog.linter.thinking import check, fingerprint
 from turnlog.providers import Turn
 from turnlog.providers.registry import CODECS
+from turnlog.windows.assembly import Memory, assemble
 from turnlog.windows.build import build
+from turnlog.windows.plan import entry_of
 
 laws = settings(
     max_examples=examples(80),
@@ -213,6 +216,15 @@ def test_late_and_second_results_change_what_was_assembled(history: list[Given],
     wanted = Asked("default", answer_open_calls=answer_open_calls)
     assert_memory_changes_nothing(stored(history), wanted, replace(wanted, answer_open_calls=not answer_open_calls))
     assert_memory_changes_nothing(stored(history), wanted, wanted)
+
+
+def test_settled_loops_are_assembled_once() -> None:
+    memory, held = Memory(), stored(list(_EXCHANGE) * 4)
+    entries = [entry_of(source) for source in held.sources]
+    totals = list(accumulate(entry.event.tokens for entry in entries))
+    views = [assemble(entries[:count], total=totals[count - 1], memory=memory) for count in (4, 6, 8)]
+    assert views[1].loops[0] is views[2].loops[0]
+    assert [len(view.loops) for view in views] == [2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,15 @@ def test_a_fork_waits_for_the_thread_that_holds_a_lock() -> None:
             is_held.set()
             time.sleep(0.2)
 
+    def take() -> None:
+        """Take the lock in a thread of the child: its first thread would have it again, as the one that forked."""
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(lock.acquire, timeout=5).result()
+
     holder = threading.Thread(target=hold)
     holder.start()
     assert is_held.wait(20)
-    assert ends_well(forked(lock.__enter__))
+    assert ends_well(forked(take))
     holder.join()
     with lock:
         assert ends_well(forked(lock.__enter__)), "of the thread that forks"

@@ -138,6 +138,15 @@ def test_totals_of_loops_are_stored_when_any_is_not_zero(part: tuple[int, int, i
     assert read_header(item_of(header)) == header
 
 
+@pytest.mark.parametrize("name", [*header_attributes(FULL), "h"])
+def test_d4_an_attribute_of_another_type_is_damage(name: str) -> None:
+    item = item_of(FULL)
+    for value in ("1", 1, b"1"):
+        if type(value) is not type(item[name]):
+            with pytest.raises(CorruptError):
+                read_header(item | {name: value})
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -149,12 +158,10 @@ def test_totals_of_loops_are_stored_when_any_is_not_zero(part: tuple[int, int, i
         {"pn": "7.8 "},
         {"pn": "a.b"},
         {"pn": "--"},
-        {"pn": 7},
         {"ct": "11"},
         {"sm": "5 4 2 8"},
         {"ws": "6"},
         {"l": None},
-        {"n": "text"},
     ],
     ids=str,
 )

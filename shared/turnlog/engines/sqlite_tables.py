@@ -334,7 +334,7 @@ class SqliteJobQueue:
         return [Delivery(job_id, body, "", receives) for job_id, body, receives in rows]
 
     def redrive(self, group_of: Callable[[str], str | None]) -> int:
-        """Implement `Redrivable`, in one transaction."""
+        """Implement `Redrivable`, in one transaction. A job keeps its group."""
         now = self._now_ms()
 
         def change(connection: sqlite3.Connection) -> int:
@@ -342,11 +342,8 @@ class SqliteJobQueue:
                 "SELECT rowid, body FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)",
                 (now, self._max_receives),
             ).fetchall()
-            wanted = [(now, group, row) for row, body in rows if (group := group_of(body)) is not None]
-            connection.executemany(
-                "UPDATE jobs SET dead = 0, receives = 0, visible_ms = ?, grp = ? WHERE rowid = ?",
-                wanted,
-            )
+            wanted = [(now, row) for row, body in rows if group_of(body) is not None]
+            connection.executemany("UPDATE jobs SET dead = 0, receives = 0, visible_ms = ? WHERE rowid = ?", wanted)
             return len(wanted)
 
         count = self._database.write(change)

@@ -12,7 +12,6 @@ from turnlog.cli.options import Session, open_client, with_log
 from turnlog.cli.screen import Column, Output, listing_output, one_line, plain
 from turnlog.client.finding import recall_place, recalled_text, search_text, sessions_search_text
 from turnlog.client.model import Turnlog
-from turnlog.memory.routes import StoredMemory
 
 Line = Annotated[int | None, typer.Option("--from-line", metavar="N", min=1, help="First line of the result.")]
 LastLine = Annotated[int | None, typer.Option("--to-line", metavar="N", min=1, help="Last line of the result.")]
@@ -84,16 +83,12 @@ def search(  # noqa: PLR0913
     return Output(everything, plain(sessions_search_text(everything)))
 
 
-def _text(stored: StoredMemory) -> Text:
-    return Text(one_line(stored.text, 80), style="dim strike" if stored.replaced_by else "")
-
-
 _COLUMNS = (
     Column("memory", lambda memory: memory.memory_id),
     Column("kind", lambda memory: memory.kind, rank=1),
     Column("said", lambda memory: memory.confirmations, "right", rank=2),
     Column("where", lambda memory: f"{memory.session_id}:{memory.position}" if memory.session_id else "", rank=3),
-    Column("what", _text, is_text=True),
+    Column("what", lambda row: Text(one_line(row.text, 80), "dim strike" if row.replaced_by else ""), is_text=True),
 )
 
 memory = typer.Typer(help="List the owner's memories, newest first.", invoke_without_command=True, add_completion=False)

@@ -232,7 +232,9 @@ def searchable_text(item: Located, message: Message | None, facts: MessageOutlin
 def captions(body: object) -> list[str]:
     """Return the captions of pictures and files in a message's body, from the fields that formats and people use."""
     content = body.get("content") if isinstance(body, dict) else None
-    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    if not isinstance(content, list):
+        return []
+    blocks = [block for block in content if isinstance(block, dict)]
     inner = [part for block in blocks for part in block.values() if isinstance(part, dict)]
     values = [part.get(name) for part in (*blocks, *inner) for name in _CAPTIONS]
     return [text for text in values if isinstance(text, str)]

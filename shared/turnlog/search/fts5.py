@@ -92,10 +92,15 @@ class Fts5SearchEngine:
 
     def words(self, texts: Sequence[str]) -> list[str]:
         lower = [text.lower() for text in texts]
-        split = {row: _WORD.findall(text) for row, text in enumerate(lower) if _is_foreign(text)}
+        split = {
+            row: _WORD.findall(text)
+            for row, text in enumerate(lower)
+            if not text.isascii() and _IS_FOREIGN.search(text)
+        }
         pieces = _pieces(set[str]().union(*split.values()))
         joined = {row: " ".join(piece for word in words for piece in pieces[word]) for row, words in split.items()}
-        words = [joined[row] if row in joined else _spaced(text) for row, text in enumerate(lower)]
+        plain = (text.encode("ascii", "replace").translate(_SEPARATORS).decode() for text in lower)
+        words = [joined.get(row, text) for row, text in enumerate(plain)]
         return [" ".join(("", its, *_parts_of_names(text), "")) for its, text in zip(words, texts, strict=True)]
 
     def places(self, words: str, terms: Collection[str]) -> dict[str, list[int]]:
@@ -269,26 +274,17 @@ _SHAPES = bytes(
     ord("a" if char.islower() else "A" if char.isupper() else "0" if char.isdigit() else " ")
     for char in map(chr, range(128))
 ).ljust(256)
-_HINTS = (b"aA", b"AAaa", b"0a", b"0A")
-"""Each text with a name has one of these once `_SHAPES` has translated it. To look for them costs less than for names."""
+_INNER_CAPITAL, _UNIT = re.compile(rb"A(?:(?<=aA)|Aaa)"), re.compile(rb"0[aA]")
+"""Each text with a name has one of these once `_SHAPES` has translated it. They begin with what is rare, so they are found fast."""
 
 
 def _parts_of_names(text: str) -> list[str]:
     """Return the parts of the names in a text, in lower case. Base64 and the like have none."""
     shape = text.encode("ascii", "replace").translate(_SHAPES)
-    if not any(map(shape.__contains__, _HINTS)):
+    if not (_INNER_CAPITAL.search(shape) or _UNIT.search(shape)):
         return []
     names = ((name, _NAME_PART.findall(name)) for name in _NAME.findall(text))
     return [part.lower() for name, parts in names if 2 * len(parts) < max(5, len(name)) for part in parts]
-
-
-def _is_foreign(text: str) -> bool:
-    return not text.isascii() and _IS_FOREIGN.search(text) is not None
-
-
-def _spaced(text: str) -> str:
-    """Return a text with spaces in place of all but ASCII letters and digits."""
-    return text.encode("ascii", "replace").translate(_SEPARATORS).decode()
 
 
 def _pieces(words: Collection[str]) -> dict[str, tuple[str, ...]]:

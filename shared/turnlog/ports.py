@@ -346,8 +346,8 @@ class Signals(Protocol):
 class TermDocuments:
     """Texts that a search engine has cut into terms.
 
-    ``lengths`` are sizes of the texts, all in the same unit. ``counts_of`` maps terms to how often each text has them, or to
-    nothing where none has. ``prefix*`` stands for all longer terms with this prefix; a source may know none of them.
+    ``lengths`` are sizes of the texts, all in the same unit. ``counts_of`` maps terms to how often each text has them, `MAX_COUNT`
+    at most, or to nothing where none has. ``prefix*`` stands for all longer terms with this prefix; a source may know none of them.
     """
 
     lengths: Sequence[int]
@@ -357,20 +357,22 @@ class TermDocuments:
     def from_terms(cls, texts: Sequence[Collection[str]]) -> TermDocuments:
         """Build the documents from the terms of each text."""
 
-        def counts_of(terms: Collection[str]) -> dict[str, list[int]]:
-            counts = {term: [0] * len(texts) for term in terms}
+        def counts_of(terms: Collection[str]) -> dict[str, bytearray]:
+            counts = {term: bytearray(len(texts)) for term in terms}
             prefixes = tuple(term[:-1] for term in terms if term.endswith("*"))
             for row, term in ((row, term) for row, its_terms in enumerate(texts) for term in its_terms):
                 if term in counts:
-                    counts[term][row] += 1
+                    counts[term][row] += counts[term][row] < MAX_COUNT
                 for prefix in prefixes if term.startswith(prefixes) else ():
                     if term.startswith(prefix) and term != prefix:
-                        counts[f"{prefix}*"][row] += 1
+                        counts[f"{prefix}*"][row] += counts[f"{prefix}*"][row] < MAX_COUNT
             return counts
 
         return cls([len(terms) for terms in texts], counts_of)
 
 
+MAX_COUNT = 85
+"""The most occurrences of a term in a text that count; more change its rank hardly. Three times as many fit into a byte."""
 NEIGHBOUR_REACH = 3
 """The largest distance between two texts of a conversation that a search engine ranks together."""
 

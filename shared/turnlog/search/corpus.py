@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,7 +30,7 @@ from turnlog.log.keys import COMMITS_TO, SessionKeys, commit_sort_key
 from turnlog.log.payloads import in_parallel, is_blob
 from turnlog.log.reading import Located, located, newest_pages, searchable_text, with_bodies
 from turnlog.ports import Query, TermDocuments, pages
-from turnlog.search.index import COUNT, Index, IndexedMessage, SearchIndexes
+from turnlog.search.index import Index, IndexedMessage, SearchIndexes
 from turnlog.search.models import SearchQuery
 from turnlog.sessions.session_history import WarmSessions
 from turnlog.sessions.session_log import SessionLog
@@ -349,13 +348,13 @@ class SessionCorpus:
         """Whether any message calls the recall and search tools."""
         return not {RECALL_TOOL, SEARCH_TOOL}.isdisjoint(self._names.values())
 
-    def _counts_of(self, terms: Collection[str]) -> dict[str, array[int]]:
+    def _counts_of(self, terms: Collection[str]) -> dict[str, bytearray]:
         parts = [(part.counts_of(terms), shown) for part, shown in self._parts]
-        counts = {term: array(COUNT) for term in terms}
+        counts = {term: bytearray() for term in terms}
         for term, its_counts in counts.items():
             for by_term, shown in parts if any(by_term[term] for by_term, _ in parts) else ():
                 for begin, end, _ in shown:
-                    its_counts.extend(by_term[term][begin:end] or array(COUNT, [0]) * (end - begin))
+                    its_counts.extend(by_term[term][begin:end] or bytes(end - begin))
         return counts
 
     def word_counts(self) -> Counter[str]:

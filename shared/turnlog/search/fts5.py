@@ -13,23 +13,23 @@ import math
 import re
 import sqlite3
 from array import array
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache, reduce
-from itertools import accumulate
-from operator import add, itemgetter, or_
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from heapq import nlargest
+from itertools import accumulate, compress
+from operator import add, itemgetter
 from typing import NamedTuple
 
 from turnlog.log.fork_lock import fork_lock
 from turnlog.ports import NEIGHBOUR_REACH, Ranking, TermDocuments
 
 MAX_QUESTION_WORDS = 64
-NEIGHBOURS = {0: 1.0, 1: 0.5, 2: 0.25, 3: 0.1, -1: 0.3, -2: 0.15, -3: 0.06}
-"""Weights of a word by the distance to the message that it counts for: its own, those after it, those before it."""
+NEIGHBOURS = {0: 100, 1: 50, 2: 25, 3: 10, -1: 30, -2: 15, -3: 6}
+"""Weights of a word in percent by the distance to the message that it counts for: its own, those after it, those before it."""
 PART_WEIGHT = 0.25
 """Weight of a single CJK character of a question that has its neighbours too, and of a part of a name in it."""
-LONGER_WEIGHT = 0.5
-"""Weight of an occurrence of a word of which a word of the question is only a prefix."""
+TERM_WEIGHT = 2
+"""Weight of an occurrence of a term beside that of a word of which a word of the question is only a prefix, which is 1."""
 LEAST_PREFIX = 5
 """Letters that a word of a question needs, so that it is a prefix: longer words match it too."""
 K1, B = 1.5, 0.45
@@ -38,6 +38,8 @@ BLOCKS, BLOCK = 64, 8
 """How many blocks of how many rows are ranked where only the best are wanted. All rows of a long session take far longer."""
 _TOKENIZING = fork_lock()
 """Held while SQLite makes or uses a table of `tokenizer_table`."""
+_LANE = 8 * array("H").itemsize
+"""Bits of a lane, which hold 255 times the sum of `NEIGHBOURS`."""
 _SIGNS = bytes([0, *[1] * 255])
 _EMOJI = "\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff"
 _CJK = _EMOJI + "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
@@ -87,8 +89,8 @@ class Fts5SearchEngine:
     def __init__(self, *, is_conversation: bool = True) -> None:
         """Texts of a conversation are ranked with their neighbours; other texts are ranked by their own words alone."""
         self._is_conversation = is_conversation
-        self._neighbours = NEIGHBOURS if is_conversation else {0: 1.0}
-        self._found_at = (0, 1) if is_conversation else (0,)
+        self._weights = _lanes(NEIGHBOURS if is_conversation else {0: NEIGHBOURS[0]})
+        self._found_at = _lanes({0: 1, 1: 1} if is_conversation else {0: 1})
 
     def words(self, texts: Sequence[str]) -> list[str]:
         lower = [text.lower() for text in texts]
@@ -126,23 +128,23 @@ class Fts5SearchEngine:
         total, terms = len(documents.lengths), _terms_in(documents, question)
         rarities = [term.weight * _rarity(total, self._reached(term.places, total)) for term in terms]
         of_question, scores = sum(rarities), dict[int, float]()
-        blocks = range(-(-total // BLOCK)) if limit is None else _best_blocks(rarities, terms)
-        wanted = [term.weighted(blocks) for term in terms]
-        by_term = list(zip(rarities, map(self._counts, wanted), strict=True))
-        matching = {row + distance for rows in wanted for distance in self._found_at for row in rows} - {total}
-        mean, size_of = self._sizes(documents.lengths)
-        # Of equal scores the later row comes first, and sorting is stable.
-        for row in sorted(matching, reverse=True):
-            score, covered, discount = 0.0, 0.0, K1 * (1 - B + B * size_of(row) / mean)
-            for rarity, counts in by_term:
-                count = counts.get(row)
-                if count:
-                    score += rarity * count / (count + discount)
-                    covered += rarity
-            # A message that has more of the question comes before one that repeats a single word of it.
-            scores[row] = (K1 + 1) * score * (1 + covered / of_question)
+        rows = _rows_of(_best_blocks(rarities, terms, total if limit is None else BLOCKS), total)
+        lanes = [term.lanes(rows) for term in terms]
+        found = _values(sum(lanes) * self._found_at, len(rows))
+        counts_of = zip(*(_values(own * self._weights, len(rows)) for own in lanes), strict=True)
+        discounts = self._discounts(documents.lengths, rows)
+        for row, is_found, discount, counts in zip(rows, found, discounts, counts_of, strict=False):
+            if is_found and row < total:
+                score = covered = 0.0
+                for rarity, count in zip(rarities, counts, strict=True):
+                    if count:
+                        score += rarity * count / (count + discount)
+                        covered += rarity
+                # A message that has more of the question comes before one that repeats a single word of it.
+                scores[row] = (K1 + 1) * score * (1 + covered / of_question)
         highest = 2 * (K1 + 1) * sum(term.weight * _rarity(total, term.places.count(1)) for term in terms)
-        return Ranking(sorted(scores.items(), key=itemgetter(1), reverse=True)[:limit], highest)
+        # Of equal scores the later row comes first.
+        return Ranking(sorted(scores.items(), key=itemgetter(1, 0), reverse=True)[:limit], highest)
 
     def spans(self, texts: Sequence[str], question: str) -> list[list[tuple[int, int]]]:
         terms = _question_terms(question)
@@ -152,13 +154,12 @@ class Fts5SearchEngine:
         matching = {word for word, its in by_word.items() if asked.intersection(its) or word.lower().startswith(longer)}
         return [_joined(text, _spans(text, matching, asked)) for text in texts]
 
-    def _sizes(self, lengths: Sequence[int]) -> tuple[float, Callable[[int], int]]:
-        """Return the mean length of a text, and a function from a row to its length. In a conversation, neighbours are included."""
-        if not self._is_conversation or not lengths:
-            return sum(lengths) / max(1, len(lengths)) or 1.0, lengths.__getitem__
-        padded = (0, *lengths, 0)
-        mean = (3 * sum(lengths) - lengths[0] - lengths[-1]) / len(lengths) or 1.0
-        return mean, lambda row: padded[row] + padded[row + 1] + padded[row + 2]
+    def _discounts(self, lengths: Sequence[int], rows: Sequence[int]) -> list[float]:
+        """Return how far the length of each row discounts its words. In a conversation, neighbours are included."""
+        reach, padded = int(self._is_conversation), (0, *lengths, *[0] * (BLOCK + 1))
+        total = (1 + 2 * reach) * sum(lengths) - reach * sum((*lengths[-1:], *lengths[:1]))
+        share, saturation = B * len(lengths) / (total or 1), K1 * TERM_WEIGHT * NEIGHBOURS[0]
+        return [saturation * (1 - B + share * sum(padded[row + 1 - reach : row + 2 + reach])) for row in rows]
 
     def _reached(self, places: bytes, total: int) -> int:
         """Return how many rows have a term, or have it near."""
@@ -167,64 +168,68 @@ class Fts5SearchEngine:
             near |= having << 8 * distance | having >> 8 * distance
         return (near & ((1 << 8 * total) - 1)).bit_count()
 
-    def _counts(self, rows: Mapping[int, float]) -> dict[int, float]:
-        """Return the weighted number of occurrences of a term for each row that has it, or that a row near it has."""
-        counts = defaultdict[int, float](float)
-        for distance, weight in self._neighbours.items():
-            for row, count in rows.items():
-                counts[row + distance] += weight * count
-        return counts
-
 
 class _Term(NamedTuple):
-    """A term of a question with its weight, and how often each text has it, or a longer word.
-
-    ``places`` has a byte for each row of all blocks: 1 for a row with the term or a longer word.
-    """
+    """A term with its weight, its weighted number of occurrences in each row, and 1 for each row with any; the last has none."""
 
     weight: float
-    counts: Sequence[int]
-    longer: Sequence[int]
+    counts: bytes
     places: bytes
 
-    def weighted(self, blocks: Iterable[int]) -> dict[int, float]:
-        """Return the weighted number of occurrences for the rows of the blocks that have the term or a longer word."""
-        rows = (row for block in blocks for row in range(BLOCK * block, BLOCK * (block + 1)) if self.places[row])
-        return {row: self.counts[row] or LONGER_WEIGHT * self.longer[row] for row in rows}
+    def lanes(self, rows: Sequence[int]) -> int:
+        """Return the counts of rows as lanes of an integer."""
+        return int.from_bytes(array("H", itemgetter(*rows)(self.counts)).tobytes(), "little")
+
+
+def _rows_of(blocks: Collection[int], total: int) -> list[int]:
+    """Return the rows of blocks. Behind each run of blocks come the next row, and empty ones that keep apart what is not near."""
+    rows = list[int]()
+    for block in blocks:
+        rows += range(BLOCK * block, BLOCK * (block + 1))
+        if block + 1 not in blocks:
+            rows += (min(total, BLOCK * (block + 1)), *[total] * NEIGHBOUR_REACH)
+    return rows
+
+
+def _values(product: int, count: int) -> array[int]:
+    """Return the number in each of ``count`` lanes, which a product with `_lanes` has moved."""
+    size_bytes = _LANE // 8 * (count + 2 * NEIGHBOUR_REACH)
+    return array("H", product.to_bytes(size_bytes, "little"))[NEIGHBOUR_REACH:-NEIGHBOUR_REACH]
+
+
+def _lanes(weights: Mapping[int, int]) -> int:
+    """Return a factor that adds up the lanes at some distances. They begin at minus `NEIGHBOUR_REACH`."""
+    return sum(weight << _LANE * (NEIGHBOUR_REACH + distance) for distance, weight in weights.items())
 
 
 def _terms_in(documents: TermDocuments, question: str) -> list[_Term]:
     """Return the terms of the question that the documents have."""
-    asked, total = _question_terms(question), len(documents.lengths)
+    asked, size = _question_terms(question), BLOCK * (len(documents.lengths) // BLOCK + 1)
     counts_of = documents.counts_of([*asked, *(f"{prefix}*" for _, prefix in asked.values() if prefix)])
     terms = list[_Term]()
     for term, (weight, prefix) in asked.items():
-        counts, longer = counts_of[term] or [0] * total, counts_of[f"{prefix}*"] if prefix else ()
-        if places := _places(counts) | _places(longer):
-            terms.append(_Term(weight, counts, longer, places.to_bytes(total + -total % BLOCK, "little")))
+        own, longer = (int.from_bytes(bytes(counts_of.get(name, ())), "little") for name in (term, f"{prefix}*"))
+        if own or longer:
+            counts = (TERM_WEIGHT * own + longer).to_bytes(size, "little")
+            terms.append(_Term(weight, counts, counts.translate(_SIGNS)))
     return terms
-
-
-def _places(counts: Sequence[int]) -> int:
-    """Return a number with a byte for each count, the first one lowest: 0 for no occurrence, else 1."""
-    numbers = array("I", counts)
-    signs, size = numbers.tobytes().translate(_SIGNS), numbers.itemsize
-    return reduce(or_, (int.from_bytes(signs[index::size], "little") for index in range(size)))
 
 
 def _rarity(total: int, count: int) -> float:
     return math.log((total + 1) / (count + 0.5))
 
 
-def _best_blocks(rarities: Sequence[float], terms: Sequence[_Term]) -> list[int]:
-    """Return the blocks that have most of the question, in themselves or beside them."""
+def _best_blocks(rarities: Sequence[float], terms: Sequence[_Term], count: int) -> Collection[int]:
+    """Return at most ``count`` blocks, in order: those that have most of the question, in themselves or beside them."""
     values = [0.0] * (len(terms[0].places) // BLOCK if terms else 0)
     for rarity, term in zip(rarities, terms, strict=True):
         in_block = memoryview(term.places).cast("Q")  # a number for each block, 0 without the term
-        values = [value + rarity if has_term else value for value, has_term in zip(values, in_block, strict=True)]
+        for block in compress(range(len(values)), in_block):
+            values[block] += rarity
     around = zip([0.0, *values], values, [*values[1:], 0.0], strict=False)
-    sums = [value and value + max(before, after) / 2 for before, value, after in around]
-    return sorted(range(len(sums)), key=sums.__getitem__)[-BLOCKS:]
+    sums = [value and value + (before if before > after else after) / 2 for before, value, after in around]
+    best = nlargest(count, reversed(range(len(sums))), key=sums.__getitem__)
+    return dict.fromkeys(sorted(filter(sums.__getitem__, best)))
 
 
 @lru_cache(maxsize=32)

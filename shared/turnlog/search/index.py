@@ -7,7 +7,6 @@ engine builds it from the segment in memory. Only the worker that seals segments
 from __future__ import annotations
 
 import json
-from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from turnlog.core.times import caller_time, milliseconds_since_epoch
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack, unpack
 from turnlog.log.reading import Located, message_time, searchable_text
-from turnlog.ports import BlobStore, SearchEngine
+from turnlog.ports import MAX_COUNT, BlobStore, SearchEngine
 from turnlog.search.days import may_be_of_day, named_days, written_day
 from turnlog.snapshots.segments import Segment
 
@@ -33,8 +32,6 @@ VERSION = 2
 """Version of the stored format; an index with another version is not read."""
 _ASKED_TERMS = 64
 """Number of terms whose counts are remembered."""
-COUNT = "I"
-"""The type of a number in an array of counts."""
 _TERMS = b',"w":'
 """What stands before the terms of a stored index: its last field, in the order of the terms' bytes."""
 _BLOCK_BYTES = 4_096
@@ -125,13 +122,13 @@ def _encoded(term: str, *, is_ascii: bool) -> bytes:
     return encode_ascii_json(term) if is_ascii else encode_json(term)
 
 
-def _counted(counts: array[int], rows: Sequence[int], size: int) -> array[int]:
+def _counted(counts: bytearray, rows: Sequence[int], size: int) -> bytearray:
     """Return counts of ``size`` messages with one more for each of the rows; empty when there are none."""
     if not counts and not rows:
         return counts
-    counts = counts + array(COUNT, bytes(counts.itemsize * (size - len(counts))))
+    counts = counts + bytes(size - len(counts))
     for row in rows:
-        counts[row] += 1
+        counts[row] += counts[row] < MAX_COUNT
     return counts
 
 
@@ -145,10 +142,6 @@ class _Words:
         """Add the words of newer messages, each word between two spaces."""
         self.begins += [*accumulate(map(len, words), initial=len(self.text))][:-1]
         self.text += "".join(words)
-
-    def message_at(self, place: int) -> int:
-        """Return the number of the message whose words stand at a place."""
-        return bisect_right(self.begins, place) - 1
 
 
 class Index:
@@ -172,7 +165,7 @@ class Index:
         """The words of the added messages; and of the days that they name, once a day was asked for."""
         self._texts = list[tuple[str, str | None, int]]()
         """The added texts, each with the caller's time and the commit's."""
-        self._asked: dict[str, tuple[array[int], tuple[int, int]]] = {}
+        self._asked: dict[str, tuple[bytearray, tuple[int, int]]] = {}
         """The counts of terms that were asked for, and how far `_words` and `_days` were searched for them."""
 
     def add(self, messages: Iterable[tuple[Located, int]]) -> None:
@@ -211,7 +204,7 @@ class Index:
 
     @property
     def size_bytes(self) -> int:
-        """The estimated memory of the index, without the counts of terms that were asked for: at most 256 bytes a message."""
+        """The estimated memory of the index, without the counts of terms that were asked for: at most 64 bytes a message."""
         added = 2 * len(self._words.text) + len(self._days.text)
         return self._stored.size_bytes + added + _ENTRY_BYTES * len(self.entries)
 
@@ -225,28 +218,29 @@ class Index:
                 terms[term].append(row)
         return terms
 
-    def counts_of(self, terms: Collection[str]) -> Mapping[str, array[int]]:
-        """Return for each term how often each message has it, for ``prefix*`` a longer term; empty when no message has it."""
+    def counts_of(self, terms: Collection[str]) -> Mapping[str, bytearray]:
+        """Return how often each message has each term, for ``prefix*`` a longer one, at most `MAX_COUNT`; empty if none has it."""
         asked = {term: self._asked.get(term) or (self._stored_counts(term), (0, 0)) for term in terms}
         if self._texts and any(map(may_be_of_day, terms)):
             with self._dating:
                 self._days.add(self._engine.words([*self._days_named(len(self._days.begins))]))
-        ends, size = (len(self._words.text), len(self._days.text)), self._first_added + len(self._words.begins)
+        ends, first = (len(self._words.text), len(self._days.text)), self._first_added - 1
+        size = self._first_added + len(self._words.begins)
         for starts in {starts for _, starts in asked.values()} - {ends}:
             rows = {term: list[int]() for term, (_, its_starts) in asked.items() if its_starts == starts}
             for words, start, end in zip((self._words, self._days), starts, ends, strict=True):
                 for term, places in self._engine.places(words.text[start:end], rows).items():
-                    rows[term] += [self._first_added + words.message_at(start + place) for place in places]
+                    rows[term] += [first + bisect_right(words.begins, start + place) for place in places]
             asked |= {term: (_counted(asked[term][0], added, size), ends) for term, added in rows.items()}
         if len(self._asked) >= _ASKED_TERMS:
             self._asked.clear()
         self._asked.update(asked)
         return {term: counts for term, (counts, _) in asked.items()}
 
-    def _stored_counts(self, term: str) -> array[int]:
+    def _stored_counts(self, term: str) -> bytearray:
         is_prefix = term.endswith("*")  # no term of an engine ends so
         rows = self._stored.with_prefix(term[:-1]) if is_prefix else self._stored.rows_of(term)
-        return _counted(array(COUNT), rows, self._first_added)
+        return _counted(bytearray(), rows, self._first_added)
 
     def encode(self, engine: str) -> bytes:
         """Return the stored form: compact JSON, with the name of the search engine that made the terms."""

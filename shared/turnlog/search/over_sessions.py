@@ -30,7 +30,7 @@ from turnlog.jobs.worker import StartJobs
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import in_parallel
 from turnlog.memory.bootstrap import known_in_time, text_of
-from turnlog.ports import NEIGHBOUR_REACH, MemoryReader, Ranking, SearchEngine, TermDocuments
+from turnlog.ports import MAX_COUNT, NEIGHBOUR_REACH, MemoryReader, Ranking, SearchEngine, TermDocuments
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.search.corpus import PARALLEL, SearchedSession, SessionReader
 from turnlog.search.days import with_days
@@ -240,10 +240,9 @@ class SearchSessions:
         lengths = [session_words.length + TITLE_WEIGHT * len(title) for session_words, title in pairs]
 
         def counts_of(terms: Collection[str]) -> dict[str, list[int]]:
-            hashes = {term: word_hash(term) for term in terms}
             return {
-                term: [session_words.count(hashed) + TITLE_WEIGHT * title.count(term) for session_words, title in pairs]
-                for term, hashed in hashes.items()
+                term: [min(MAX_COUNT, its.count(hashed) + TITLE_WEIGHT * title.count(term)) for its, title in pairs]
+                for term, hashed in zip(terms, map(word_hash, terms), strict=True)
             }
 
         return [listed[row] for row, _ in self._alone.rank(TermDocuments(lengths, counts_of), question).rows]
@@ -454,13 +453,13 @@ def _one_list(
     for terms in summaries:
         lengths += [len(terms), *_EMPTY]
 
-    def counts_of(terms: Collection[str]) -> dict[str, list[int]]:
-        counts = {term: [0] * len(lengths) for term in terms}
+    def counts_of(terms: Collection[str]) -> dict[str, bytearray]:
+        counts = {term: bytearray(len(lengths)) for term in terms}
         for start, documents in zip(starts, sessions, strict=True):
             for term, its_counts in documents.counts_of(terms).items():
                 counts[term][start : start + len(its_counts)] = its_counts
-        for term, its_counts in counts.items():
-            its_counts[first_summary :: 1 + NEIGHBOUR_REACH] = [summary.count(term) for summary in summaries]
+        for term, rows in counts.items():
+            rows[first_summary :: 1 + NEIGHBOUR_REACH] = bytes(min(MAX_COUNT, text.count(term)) for text in summaries)
         return counts
 
     return TermDocuments(lengths, counts_of), starts, first_summary

@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import shutil
-import sqlite3
 import sys
 import tempfile
 import zlib
@@ -44,9 +43,9 @@ DATA = ROOT.parent / "shared" / "data"
 SAMPLES = ROOT / "examples" / "conversations"
 FAULT_REPORT = "turnlog-faults-report"
 MEMORY = Path("/dev/shm")  # noqa: S108
-"""Linux keeps files there in memory, so a test that opens a new SQLite file does not wait for the disk."""
+"""Linux keeps files there in memory, so a test that opens a new SQLite file, or commits to it, does not wait for the disk."""
 
-if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
+if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 1 << 30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)  # also of the processes that tests start
 
 
@@ -89,22 +88,6 @@ def a_function_leaves_no_logger() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def moto_does_no_more_than_is_asked() -> Iterator[None]:
     with quick_moto():
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def nothing_waits_for_the_disk() -> Iterator[None]:
-    """No machine loses its power between two lines of a test. Services and workers that tests start are other processes."""
-    from turnlog.engines import sqlite
-
-    prepare = sqlite.prepare
-
-    def quickly(connection: sqlite3.Connection, path: str) -> None:
-        prepare(connection, path)
-        connection.execute("PRAGMA synchronous=OFF")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite, "prepare", quickly)
         yield
 
 

@@ -13,10 +13,10 @@ import pytest
 from tests.client.service import Gate, gated, status
 from tests.support.deadlines import HANGS, silent
 from turnlog import Turnlog
-from turnlog.client import connections
 from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend
 from turnlog.core.errors import InvalidInputError, ThrottledError, UnavailableError
 from turnlog.engines import SystemClock
+from turnlog.engines.http_post import open_connection
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 USER = {"role": "user", "content": "hi"}
@@ -110,13 +110,13 @@ def test_a_wait_is_no_longer_than_what_is_left(gate: Gate, monkeypatch: pytest.M
         return status(503)(handler)
 
     gate.plan = [slowly]
-    made, open_connection = list[HTTPConnection](), connections.open_connection
+    made = list[HTTPConnection]()
 
     def opened_connection(*base: Any, **options: Any) -> HTTPConnection:
         made.append(open_connection(*base, **options))
         return made[-1]
 
-    monkeypatch.setattr(connections, "open_connection", opened_connection)
+    monkeypatch.setattr("turnlog.client.connections.open_connection", opened_connection)
     with opened(gate, clock, deadline_seconds=10) as log:
         log.health()
         (connection,) = made

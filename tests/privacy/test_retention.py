@@ -32,6 +32,7 @@ from turnlog.log.keys import REQUESTS, SessionKeys
 from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_index, due_shards
 from turnlog.ports import BlobStore, Item, ItemTable, Key, Query
 from turnlog.privacy import retention
+from turnlog.privacy.erase import start_due
 from turnlog.privacy.retention import RetentionCounts
 from turnlog.routing import BY_NAME, HttpRequest, call
 from turnlog.server.lambda_calls import LocalContext
@@ -377,7 +378,6 @@ def test_what_is_overdue_longest_comes_first_whatever_its_shard(
         harness.clock.advance(1)
     harness.clock.advance(2 * DAY)
     order = list[str]()
-    start_due = retention.start_due
 
     def start(*arguments: Any) -> None:
         order.append(arguments[2].session_id)

@@ -193,10 +193,9 @@ class RouteTable:
         parts = path.split("/")
         for places, routes in self._routes.get((method, len(parts)), {}).items():
             route = routes.get(tuple([parts[place] for place in places]))
-            if route is not None:
-                values = [part for place, part in enumerate(parts) if place not in places]
-                if all(values):
-                    return route, dict(zip(route.path_names, values, strict=True))
+            values = [part for place, part in enumerate(parts) if place not in places]
+            if route is not None and all(values):
+                return route, dict(zip(route.path_names, values, strict=True))
         return None
 
     def methods_of(self, path: str) -> list[str]:

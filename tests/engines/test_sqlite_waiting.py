@@ -407,13 +407,13 @@ def test_a_writer_that_is_interrupted_when_it_has_the_lock_gives_it_back(
 
 
 class CountedTransactions(SqliteDatabase):
-    """A database that counts its transactions."""
+    """A database that counts how often its connections are used: here only for transactions."""
 
     count = 0
 
-    def _write_together(self, writes: Any) -> None:
+    def use(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
         self.count += 1
-        super()._write_together(writes)
+        return super().use(work)
 
 
 def put_at_once(
@@ -435,6 +435,7 @@ def put_at_once(
 def counted(tmp_path: Path) -> Iterator[CountedTransactions]:
     database = CountedTransactions(tmp_path / "turnlog.db")
     database.connection()
+    database.count = 0
     yield database
     database.close()
 

@@ -23,7 +23,7 @@ _Path: TypeAlias = "tuple[_Path | None, str | int]"
 _DIGIT, _WIDE_INTEGER = re.compile(r"[0-9]"), re.compile(r"[0-9]{19}")
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _HINTS = {"bytes": "; give bytes as base64 text", "datetime": "; give a time as text such as 2026-01-31T12:00:00Z"}
-# `json.dumps` makes an encoder for each call that has options.
+# `json.dumps` makes an encoder for each call that has options, and `json.loads` a decoder.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _ASCII_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _CANONICAL_ENCODER = json.JSONEncoder(allow_nan=False, sort_keys=True, separators=(",", ":"))
@@ -123,10 +123,9 @@ def parse_strict_json(data: bytes | str, *, max_values: int | None = None) -> Js
         except UnicodeDecodeError as error:
             raise MalformedError(f"body is not UTF-8 at byte {error.start}") from error
     try:
-        # Calling a function for each integer is slow, and few texts have integers that could be too wide. A text without a
-        # digit at each 19th place has no 19 digits in a row.
+        # A call for each integer is slow, and few texts have one of 19 digits, of which one is at a 19th place.
         is_wide = _DIGIT.search(data[18::19]) and _WIDE_INTEGER.search(data)
-        value = (_WIDE_DECODER if is_wide else _DECODER).decode(data)
+        value = (_WIDE if is_wide else _DECODER).decode(data)
     except json.JSONDecodeError as error:
         raise MalformedError(f"body is not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
     except RecursionError as error:
@@ -246,11 +245,8 @@ def _float(text: str) -> float:
     return value
 
 
-# `json.loads` makes a decoder for each call that has options.
-_DECODER, _WIDE_DECODER = (
-    json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=parse_int, parse_float=_float)
-    for parse_int in (None, _int)
-)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_float)
+_WIDE = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_float, parse_int=_int)
 
 
 def measured(value: JsonValue) -> tuple[int, int]:

@@ -200,8 +200,7 @@ def _look_at_tables(path: Path) -> None:
     """Raise for a file without an ``application_id``, unless it has no tables or the tables of format 1."""
     wal = path.with_name(path.name + "-wal")
     with closing(_unchanged(path)) as connection:
-        has_tables = bool(_tables(connection))
-        if has_tables or not wal.is_file() or not wal.stat().st_size:
+        if _tables(connection) or not wal.is_file() or not wal.stat().st_size:
             _format_of(connection, path)
             return
     # The tables, if any, are only in the WAL. SQLite can't read a WAL without creating files beside it, so a copy is read.
@@ -236,10 +235,7 @@ def _begin_format(connection: sqlite3.Connection, path: Path) -> int:
     for statement in (*_ITEMS, *_JOBS) if version == 0 else (*_SET_ASIDE, *_ITEMS):
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    return _set_format(connection, FORMAT if version == 0 else _MOVING)
-
-
-def _set_format(connection: sqlite3.Connection, version: int) -> int:
+    version = FORMAT if version == 0 else _MOVING
     connection.execute(f"PRAGMA user_version={version}")
     return version
 
@@ -254,26 +250,24 @@ def _move_items(connection: sqlite3.Connection, path: str) -> None:
     _log.warning(
         "%s gets a new format, which older versions can't read; to go back to them, you need a backup made before", path
     )
-    moved, version = 0, _MOVING
-    while version == _MOVING:
-        version, count = in_transaction(connection, partial(_move_some, path=Path(path)))
+    moved = 0
+    while (count := in_transaction(connection, partial(_move_some, path=Path(path)))) is not None:
         moved += count
         _log.warning("%s: %d items have the new format", path, moved)
     with suppress(sqlite3.Error, UnavailableError):  # the file only stays as large as it was
         purge_file(connection)
 
 
-def _move_some(connection: sqlite3.Connection, path: Path) -> tuple[int, int]:
-    """Move some items into the new table. Return the file's format after it, and their number. Runs in a transaction."""
-    version = _format_of(connection, path)
-    if version != _MOVING:
-        return version, 0
+def _move_some(connection: sqlite3.Connection, path: Path) -> int | None:
+    """Move some items into the new table. Return their number; None if all have been moved. Runs in a transaction."""
+    if _format_of(connection, path) != _MOVING:
+        return None
     connection.execute(_MOVE, (MOVED_AT_ONCE,))
     count = connection.execute(_DELETE_MOVED, (MOVED_AT_ONCE,)).rowcount
     if count < MOVED_AT_ONCE:
         connection.execute("DROP TABLE former_items")
-        version = _set_format(connection, FORMAT)
-    return version, count
+        connection.execute(f"PRAGMA user_version={FORMAT}")
+    return count
 
 
 def _fields_of(attributes: bytes, pk: bytes, sk: bytes, *index: bytes | None) -> bytes:
@@ -377,18 +371,13 @@ def _close(connection: sqlite3.Connection) -> None:
         connection.close()
 
 
-def _interrupted() -> UnavailableError:
-    return UnavailableError("SQLite: the transaction was interrupted", retry_after_seconds=1)
-
-
 class _Write(Generic[_T]):
-    """A change that waits for its transaction. ``is_done`` is set when its transaction has ended."""
+    """A change that waits for its transaction. When this has ended, the write has a result or an error, unless Ctrl-C ended it."""
 
     def __init__(self, change: Callable[[sqlite3.Connection], _T]) -> None:
         self.change = change
         self.results = list[_T]()
         self.error: Exception | None = None
-        self.is_done = False
 
 
 class SqliteDatabase:
@@ -465,39 +454,32 @@ class SqliteDatabase:
         write = _Write(change)
         self._waiting.append(write)
         with self._turn:
-            if not write.is_done:
+            if not write.results and write.error is None:
                 self._write_together([self._waiting.popleft() for _ in range(len(self._waiting))])
-        if write.error is not None:
-            raise write.error
         if not write.results:
-            raise _interrupted()
+            raise write.error or UnavailableError("SQLite: the transaction was interrupted", retry_after_seconds=1)
         return write.results[0]
 
     def _write_together(self, writes: Sequence[_Write[Any]]) -> None:
         """Run all writes in one transaction; if one raises, all others in another. An error of the transaction is that of each."""
-        failed = writes
+        begun, results = list[_Write[Any]](), list[Any]()
 
-        def change(connection: sqlite3.Connection) -> list[Any]:
-            nonlocal failed
-            results = list[Any]()
+        def change(connection: sqlite3.Connection) -> None:
             for write in writes:
-                failed = [write]
+                begun.append(write)
                 results.append(write.change(connection))
-            failed = writes
-            return results
 
         try:
-            results = self.use(lambda connection: in_transaction(connection, change))
-            for write, result in zip(writes, results, strict=True):
-                write.results.append(result)
+            self.use(lambda connection: in_transaction(connection, change))
         except Exception as error:  # noqa: BLE001 - the caller of each write raises it
-            for write in failed:
+            # One without a result has raised, or else the transaction itself.
+            for write in begun[len(results) :] or writes:
                 write.error = error
             if others := [write for write in writes if write.error is None]:
                 self._write_together(others)
-        finally:
-            for write in writes:
-                write.is_done = True
+        else:
+            for write, result in zip(writes, results, strict=True):
+                write.results.append(result)
 
     def purge(self) -> None:
         """Remove the bytes of deleted and replaced rows from the file and its WAL.
@@ -505,16 +487,14 @@ class SqliteDatabase:
         Writers wait while the file is rewritten. Raises `UnavailableError` with the code ``purge_blocked`` if a reader keeps old
         pages in use for `BUSY_TIMEOUT_SECONDS`.
         """
-        if self.path == MEMORY:
-            return
-        self.use(purge_file)
+        if self.path != MEMORY:
+            self.use(purge_file)
 
     def copy_to(self, path: Path) -> None:
         """Write the database as it is now to a new file that only its user can read. Writers do not wait."""
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with closing(sqlite3.connect(path)) as copy:
-            # In one step: a backup in several restarts after each write of another process.
-            self.use(lambda connection: connection.backup(copy))
+            self.use(lambda connection: connection.backup(copy))  # in several steps it restarts after each other write
 
     def release(self) -> None:
         """Close this thread's connection; a later use opens a new one. The connection of a database in memory stays open."""
@@ -551,13 +531,11 @@ class SqliteDatabase:
 
     def _file(self) -> tuple[int, int] | None:
         """Return device and number of the file at the path; None without a file, and for a database in memory."""
-        if self.path == MEMORY:
-            return None
         try:
-            status = os.stat(self.path)  # noqa: PTH116 - at each use, and a Path takes longer
+            status = os.stat(self.path) if self.path != MEMORY else None  # noqa: PTH116 - at each use, and a Path takes longer
         except OSError:
-            return None
-        return status.st_dev, status.st_ino
+            status = None
+        return (status.st_dev, status.st_ino) if status is not None else None
 
     def _open(self) -> sqlite3.Connection:
         if self.path != MEMORY:

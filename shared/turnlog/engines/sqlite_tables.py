@@ -317,11 +317,8 @@ class SqliteJobQueue:
         self._change = next(self._changes)
 
     def postpone(self, receipt: str, *, seconds: int) -> None:
-        statement, values = (
-            "UPDATE jobs SET visible_ms = ? WHERE receipt = ?",
-            (self._now_ms() + seconds * 1000, receipt),
-        )
-        self._database.write(lambda connection: connection.execute(statement, values))
+        statement, visible_ms = "UPDATE jobs SET visible_ms = ? WHERE receipt = ?", self._now_ms() + seconds * 1000
+        self._database.write(lambda connection: connection.execute(statement, (visible_ms, receipt)))
         self._change = next(self._changes)
 
     def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:

@@ -200,7 +200,10 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "ct": f"{flow.messages} {flow.tokens}",
         "ol": flow.loop.encode(),
     }
+    coded = [(name, getattr(header, field_name)) for name, (field_name, _) in _CODED.items()]
     optional: dict[str, AttributeValue] = {
+        **{name: getattr(header, field_name) for name, field_name in _PLAIN.items()},
+        **{name: value.encode() for name, value in coded if value is not None},
         "oc": flow.open_calls.encode(),
         "om": flow.open_calls.more,
         "pr": flow.previous_role,
@@ -210,15 +213,7 @@ def header_attributes(header: Header) -> dict[str, AttributeValue]:
         "pa": int(header.pending),
         "pn": _encode_pinned(header.pinned),
     }
-    for name, field_name in _PLAIN.items():
-        optional[name] = getattr(header, field_name)
-    for name, (field_name, _) in _CODED.items():
-        if (state := getattr(header, field_name)) is not None:
-            optional[name] = state.encode()
-    for name, value in optional.items():
-        if value:
-            attributes[name] = value
-    return attributes
+    return attributes | {name: value for name, value in optional.items() if value}
 
 
 def read_header(item: Item) -> Header:

@@ -283,8 +283,7 @@ class Calibration:
         return self.percent / 100
 
     def encode(self) -> str:
-        is_neutral = self.percent == 100 and not self.ratios
-        return "" if is_neutral else " ".join(map(str, (self.percent, *self.ratios)))
+        return "" if self.percent == 100 and not self.ratios else " ".join(map(str, (self.percent, *self.ratios)))
 
     @classmethod
     def decode(cls, text: str) -> Calibration:

@@ -69,11 +69,9 @@ def register_step(model: type[OwnStep]) -> type[OwnStep]:
     name = _name_of(model)
     if name in _BUILT_IN:
         raise _refused(f"step {name!r} is one of Turnlog's own: choose another name")
-    if REGISTERED.get(name, model) is not model:
-        raise _refused(
-            f"step {name!r} is registered already, by {REGISTERED[name].__module__}.{REGISTERED[name].__qualname__}"
-        )
-    REGISTERED[name] = model
+    registered = REGISTERED.setdefault(name, model)
+    if registered is not model:
+        raise _refused(f"step {name!r} is registered already, by {registered.__module__}.{registered.__qualname__}")
     return model
 
 

@@ -130,11 +130,11 @@ class Fts5SearchEngine:
         of_question, scores = sum(rarities), dict[int, float]()
         rows = _rows_of(_best_blocks(rarities, terms, total if limit is None else BLOCKS), total)
         lanes = [term.lanes(rows) for term in terms]
-        found = _values(sum(lanes) * self._found_at, len(rows))
+        matching = _values(sum(lanes) * self._found_at, len(rows))
         counts_of = zip(*(_values(own * self._weights, len(rows)) for own in lanes), strict=True)
         discounts = self._discounts(documents.lengths, rows)
-        for row, is_found, discount, counts in zip(rows, found, discounts, counts_of, strict=False):
-            if is_found and row < total:
+        for row, is_matching, discount, counts in zip(rows, matching, discounts, counts_of, strict=False):
+            if is_matching and row < total:
                 score = covered = 0.0
                 for rarity, count in zip(rarities, counts, strict=True):
                     if count:

@@ -396,6 +396,9 @@ def test_indexes_and_words_of_the_engine_before_are_read(log: Turnlog, harness: 
     record = json.loads(index.encode("fts5-porter-2"))
     old = Index.decode(encode_json({**record, "l": [5, 5, 9]}), engine)
     assert old is not None and (old.terms, old.lengths) == (index.terms, [5, 5, 9])
+    del record["n"]
+    old = Index.decode(encode_json(record), engine)
+    assert old is not None and [entry.tokens for entry in old.entries] == [0, 0, 0], "it had no tokens of messages"
     assert Index.decode(encode_json({**record, "v": 1}), engine) is None
     session = log.sessions.create("s")
     session.append(user("boats"))

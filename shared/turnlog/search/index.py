@@ -48,15 +48,15 @@ class IndexedMessage:
     """A message in an index.
 
     ``commit`` is the first position of the message's commit. ``time_ms`` is the caller's own time if the message has one, else the
-    commit's. ``length`` is about the number of its words. ``facts`` can pair tool calls with results; their ``head`` says only
-    whether the message has text.
+    commit's. ``tokens`` is its token count, 0 in an index that an earlier version has stored. ``facts`` can pair tool calls with
+    results; their ``head`` says only whether the message has text.
     """
 
     position: int
     commit: int
     loop: int
     time_ms: int
-    length: int
+    tokens: int
     facts: MessageOutline
 
 
@@ -157,7 +157,7 @@ class Index:
         self.is_shared = is_shared
         self.entries = list[IndexedMessage]()
         self.lengths, self.calling = list[int](), list[int]()
-        """The lengths of the entries, and the rows of those with calls or results."""
+        """About the number of words of each entry, and the rows of those with calls or results."""
         self._engine = engine
         self._stored = StoredTerms()
         self._first_added = 0
@@ -173,7 +173,7 @@ class Index:
 
         Messages of an unknown role, and messages with an origin (not said in this session), are left out.
         """
-        places, texts = list[tuple[int, int, int, int, MessageOutline]](), list[str]()
+        entries, texts = list[IndexedMessage](), list[str]()
         for located, commit in messages:
             message, envelope = located.message, located.event.envelope
             facts = located.outline_of(message)
@@ -182,12 +182,12 @@ class Index:
             time_ms = located.time_ms
             if envelope.created_at is not None:
                 time_ms = milliseconds_since_epoch(message_time(located))
-            places.append((located.event.position, commit, located.loop, time_ms, _facts(*_coded(facts))))
+            event, pairing = located.event, _facts(*_coded(facts))
+            entries.append(IndexedMessage(event.position, commit, located.loop, time_ms, event.tokens, pairing))
             texts.append(f"{facts.name} {searchable_text(located, message, facts)}")
             self._texts.append((texts[-1], envelope.created_at, located.time_ms))
         words = self._engine.words(texts)
-        pairs = zip(places, words, strict=True)
-        self._enter([IndexedMessage(*place[:4], text.count(" "), place[4]) for place, text in pairs])
+        self._enter(entries, [text.count(" ") for text in words])
         self._words.add(words)
 
     def _days_named(self, first: int) -> Iterator[str]:
@@ -196,10 +196,10 @@ class Index:
             day = caller_time(created_at, time_ms).date()
             yield " ".join((written_day(day), *named_days(text.lower(), day)))
 
-    def _enter(self, entries: Sequence[IndexedMessage]) -> None:
+    def _enter(self, entries: Sequence[IndexedMessage], lengths: Sequence[int]) -> None:
         rows = enumerate(entries, len(self.entries))
         self.calling += [row for row, entry in rows if entry.facts.calls or entry.facts.results]
-        self.lengths += [entry.length for entry in entries]
+        self.lengths += lengths
         self.entries += entries
 
     @property
@@ -254,6 +254,7 @@ class Index:
                 "o": _steps(entry.loop for entry in entries),
                 "t": _steps(entry.time_ms for entry in entries),
                 "l": self.lengths,
+                "n": [entry.tokens for entry in entries],
                 "r": [role for role, _ in coded],
                 "f": {row: [calls, results] for row, (_, (calls, results)) in enumerate(coded) if calls or results},
                 "w": {term: list(rows) for term, rows in sorted(self.terms.items())},
@@ -268,15 +269,16 @@ class Index:
         if record["v"] != VERSION or record["e"] not in engine.reads:
             return None
         positions, loops, times = accumulate(record["p"]), accumulate(record["o"]), accumulate(record["t"])
-        rows = zip(positions, record["c"], loops, times, record["l"], record["r"], strict=True)
-        stored: Mapping[Any, Any] = record["f"]
-        pairings = {int(row): pairing for row, pairing in stored.items()}
-        index = cls(engine)
+        tokens = record.get("n", [0] * len(record["l"]))
+        rows = zip(positions, record["c"], loops, times, tokens, record["r"], strict=True)
+        index, pairings = cls(engine), record["f"]
         entries = [
-            IndexedMessage(position, position - back, loop, time_ms, length, _facts(role, pairings.get(row, ((), ()))))
-            for row, (position, back, loop, time_ms, length, role) in enumerate(rows)
+            IndexedMessage(
+                position, position - back, loop, time_ms, tokens, _facts(role, pairings.get(str(row), ((), ())))
+            )
+            for row, (position, back, loop, time_ms, tokens, role) in enumerate(rows)
         ]
-        index._enter(entries)
+        index._enter(entries, record["l"])
         index._stored, index._first_added = StoredTerms(data[end + len(_TERMS) : -1]), len(index.entries)
         return index
 

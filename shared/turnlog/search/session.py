@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import islice, repeat
+from itertools import accumulate, islice, repeat
 from typing import Literal, TypeAlias
 
 from turnlog.core.errors import EmbedderConfigError, InvalidInputError, UnavailableError
@@ -31,7 +32,7 @@ from turnlog.search.index import Index, IndexedMessage
 from turnlog.search.models import SearchAnswer, SearchQuery, SearchResult
 from turnlog.search.text_parts import snippet
 from turnlog.windows.plan import entry_of
-from turnlog.windows.recalled import Question, RecallHit, RecallSearch
+from turnlog.windows.recalled import SHARE_OF_MESSAGE, Question, RecallHit, RecallSearch
 from turnlog.windows.view import RankedBy
 
 RERANKED = 20
@@ -44,7 +45,11 @@ MAX_QUESTION_CHARS = 1_000
 RECALL_SECONDS = 2.0
 """Time in which the index of a session must have been read for a window; else the window goes without what is recalled."""
 MAX_COMMITS = 40
-"""Commits that are read for what a window recalls for a question: 20 read units, when none is larger than 4 KB."""
+"""Commits that are read at most for what a window recalls for a question: 20 read units, when none is larger than 4 KB."""
+SPARE = 1.5
+"""Tokens of messages that are read for a window, as a multiple of those that fit: some are not sent, as a summary has them."""
+MOST_OF_WORD = 4
+"""Tokens for each word of a message from which on it has more than its words."""
 DECAY = 0.8
 """Share of a message's score that its neighbour has when messages are recalled; for each further one again."""
 Rows: TypeAlias = "Sequence[tuple[int, float]]"
@@ -307,14 +312,20 @@ def _matching(engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch,
 def _chosen(corpus: SessionCorpus, search: RecallSearch, rows: Rows, commits: int | None = None) -> dict[int, float]:
     """Return the rows of the messages that matter most and are not shown yet, best first, each with its score.
 
-    They are of ``commits`` commits at most. A neighbour of a message has a share of that message's score, so it comes before
-    what matters less than both.
+    They are those of the commits that come first and fill the window's room, ``commits`` at most. A neighbour of a message has a
+    share of that message's score, so it comes before what matters less than both.
     """
-    values = with_neighbours(rows, search.neighbours, len(corpus.entries))
-    chosen = sorted(values, key=lambda row: (-values[row], row))
-    left_out = [row for row in chosen if corpus.entries[row].position not in search.shown][: search.limit]
-    read = set(list(dict.fromkeys(corpus.entries[row].commit for row in left_out))[:commits])
-    return {row: values[row] for row in left_out if corpus.entries[row].commit in read}
+    entries, lengths, sizes = corpus.entries, corpus.documents.lengths, defaultdict[int, float](float)
+    values = with_neighbours(rows, search.neighbours, len(entries))
+    chosen = sorted(sorted(values), key=values.__getitem__, reverse=True)
+    left_out = list(islice((row for row in chosen if entries[row].position not in search.shown), search.limit))
+    for row in left_out:
+        # Long messages are cut, and media are only named.
+        size = min(entries[row].tokens, MOST_OF_WORD * lengths[row], search.room / SHARE_OF_MESSAGE)
+        sizes[entries[row].commit] += size
+    before = accumulate(sizes.values(), initial=0)
+    read = {commit for commit, size in zip(islice(sizes, commits), before, strict=False) if size < SPARE * search.room}
+    return {row: values[row] for row in left_out if entries[row].commit in read}
 
 
 def with_neighbours(scores: Iterable[tuple[int, float]], neighbours: int, total: int) -> dict[int, float]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import lru_cache
 from itertools import islice, takewhile
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -49,7 +50,7 @@ _LEAST_ASKED = 0.2
 """The sixth power of the share of a text that asks counts as this at least."""
 _KIND = "recalled from earlier"
 _FENCE_TOKENS = upper_bound_tokens(fenced(_KIND, "")) + MESSAGE_OVERHEAD
-_LEAST_TOKENS, _SHARE_OF_MESSAGE = 120, 4
+_LEAST_TOKENS, SHARE_OF_MESSAGE = 120, 4
 """What a message may take of the part: a fourth, or the least where that is more."""
 _TYPICAL_TOKENS = 24
 """Tokens of a short message: a part asks for as many messages as would fit."""
@@ -143,8 +144,8 @@ class Question:
 class RecallSearch:
     """A search for messages before a position. ``shown`` are positions of messages that the window has already.
 
-    At most ``limit`` messages are wanted for each question, with their neighbours. With ``of_user`` the user's other sessions are
-    searched, too, and scores are shares of the highest score that the question could have.
+    At most ``limit`` messages are wanted for each question, with their neighbours, that fill ``room`` tokens. With ``of_user`` the
+    user's other sessions are searched, too, and scores are shares of the highest score that the question could have.
     """
 
     questions: tuple[Question, ...]
@@ -153,6 +154,7 @@ class RecallSearch:
     limit: int
     neighbours: int
     of_user: bool = False
+    room: float = float("inf")
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -240,7 +242,7 @@ def recalled_in(
     breaks = (*breaks, EpochStart(since, "recall", "base"))
     asked = _asked_in(way, tuple(_question(view, loop, step, query) for loop in loops))
     limit = min(MAX_HITS, max(1, reserve // _TYPICAL_TOKENS))
-    scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours, of_user)
+    scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours, of_user, reserve)
     known = memory if memory is not None and memory.begins(scope, reserve, asked) else None
     # What other sessions have may be erased at any time, so it is searched for each window.
     made = known if known is not None and not of_user else RecalledParts(scope, reserve, way.messages)
@@ -362,7 +364,7 @@ class _Line:
 
 def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -> RecalledPart | None:
     """Return the messages that fit, in order of position; None when none does."""
-    most = max(_LEAST_TOKENS, room // _SHARE_OF_MESSAGE)
+    most = max(_LEAST_TOKENS, room // SHARE_OF_MESSAGE)
     said = [summary_body(view.summary.text, ())] if view.summary is not None else []
     said += [unit.entry.facts.head for unit in view.preamble]
     heads = _shown_heads(view, loop) if any(hit.place for hit in hits) else set[str]()
@@ -373,7 +375,7 @@ def _part(view: WindowDraft, loop: Loop, hits: Sequence[RecallHit], room: int) -
         if hit.entry.event.tokens > left and _is_sent_as_counted(hit.entry, most):
             continue
         line = _line(hit, most)
-        cost = line.tokens + (0 if line.day in days else _day_tokens(line.day))
+        cost = line.tokens + (0 if line.day in days else _tokens_of(f"{line.day}\n"))
         head = hit.entry.facts.head
         if cost > left or not _may_return(hit.entry, said) or (hit.place and head and head in heads):
             continue
@@ -420,15 +422,17 @@ def _written(lines: Sequence[_Line]) -> tuple[str, int]:
         text += "\n\n" if last and position > last + 1 else "\n"
         if line.day not in ("", day):
             text += f"{line.day}\n"
-            tokens += _day_tokens(line.day)
+            tokens += _tokens_of(f"{line.day}\n")
         text += line.text
         tokens += line.tokens
         day, last = line.day, position
     return text.strip("\n"), tokens
 
 
-def _day_tokens(day: str) -> int:
-    return upper_bound_tokens(f"{day}\n")
+@lru_cache(maxsize=256)
+def _tokens_of(text: str) -> int:
+    """Return the most tokens of a day or of a name, which many lines have."""
+    return upper_bound_tokens(text)
 
 
 def _line(hit: RecallHit, most: int) -> _Line:
@@ -440,7 +444,7 @@ def _line(hit: RecallHit, most: int) -> _Line:
     if _is_sent_as_counted(entry, most):
         # The count of a message with a name has the name.
         is_plain = facts.head[:1].isalnum() and not facts.head[-1:].isspace()
-        tokens = entry.event.tokens + (0 if facts.name else upper_bound_tokens(said)) + (0 if is_plain else _JOINTS)
+        tokens = entry.event.tokens + (0 if facts.name else _tokens_of(said)) + (0 if is_plain else _JOINTS)
         return _Line(hit, day, said + facts.head, tokens)
     parts = [said + _short(facts.head, facts.chars, most)] if facts.head else []
     for index, call in enumerate(facts.calls):

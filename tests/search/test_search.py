@@ -27,7 +27,7 @@ from turnlog.core.json_values import encode_json
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack
 from turnlog.log.reading import Located
-from turnlog.ports import Key, TermDocuments
+from turnlog.ports import MAX_COUNT, Key, TermDocuments
 from turnlog.search.corpus import SessionCorpus, WarmIndex
 from turnlog.search.days import named_days
 from turnlog.search.fts5 import BLOCK, BLOCKS, Fts5SearchEngine, tokenizer_table
@@ -409,6 +409,17 @@ def test_indexes_and_words_of_the_engine_before_are_read(log: Turnlog, harness: 
     assert "s" in harness.app.session_words.read([SessionKeys(OWNER, "s")])
     harness.app.items.put({**item, "e": "another"})
     assert harness.app.session_words.read([SessionKeys(OWNER, "s")]) == {}
+
+
+def test_a_word_that_stands_in_a_text_more_often_than_is_counted_is_found() -> None:
+    engine, texts = Fts5SearchEngine(), ["boat " * 1_000 + "boating " * 1_000, "a train", "boat"]
+    added = index_of(engine, texts)
+    stored = Index.decode(added.encode(engine.name), engine)
+    assert stored is not None
+    for index in (added, stored):
+        assert list(index.counts_of(["boat"])["boat"]) == [MAX_COUNT, 0, 1]
+    for question in ("boat", "boating"):
+        assert ranked(engine, texts, question)[0][0] == 0
 
 
 def test_pairs_of_characters_come_before_the_same_characters_apart() -> None:

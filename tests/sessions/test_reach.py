@@ -190,3 +190,19 @@ def test_a_log_is_endless_while_the_windows_show_all_of_it(is_limited: bool) -> 
     policy = policy_of({"steps": [{"step": "recent", "messages": 5 if is_limited else 99, "tokens": None}]})
     reach = Reach(policy, Room(10_000, 500), Counted(0, 2, 20), Counted(3, 9, 900), 940, 100)
     assert reach.is_endless is not is_limited
+
+
+def test_one_of_several_steps_that_leaves_a_loop_out_is_enough() -> None:
+    policy = policy_of({"steps": [{"step": "recent", "messages": count, "tokens": None} for count in (5, 99)]})
+    reach = Reach(policy, Room(10_000, 500), Counted(0, 0, 0), Counted(3, 9, 900), 940, 100)
+    assert reach.covers(1, 0, 0)
+
+
+def test_steps_of_the_open_loop_are_covered_when_the_border_is_behind_all_closed_loops() -> None:
+    def border_behind(past_tokens: int) -> float:
+        past = Counted(1, 1, past_tokens)
+        return Reach(policy_of("default"), Room(10_000, 500), Counted(0, 0, 0), past, 50_000, 1_000).steps_border
+
+    border = int(border_behind(0))
+    assert border > 0
+    assert (border_behind(border - 1), border_behind(border)) == (border, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.support.talks import turn
 from turnlog.client.model import Session
 from turnlog.core.errors import CorruptError
 from turnlog.core.loops import Amount
-from turnlog.log.headers import Header, read_header
+from turnlog.log.headers import Covered, Header, read_header
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import Query
 from turnlog.summaries.trigger import totals_since_summary
@@ -54,6 +55,16 @@ def test_totals_are_those_of_a_recount_through_a_session_s_whole_path(log: Any) 
             assert totals_since_summary(header_of(session)) == recounted(session)
     assert session.summary() is not None
     assert header_of(session).flow.lead == Amount(2, sum(message.tokens for message in list(session.messages())[:2]))
+
+
+def test_a_summary_of_steps_of_the_open_loop_leaves_nothing_past(log: Any) -> None:
+    session = log.sessions.create("s")
+    session.append(*turn(1), *turn(2))
+    header = header_of(session)
+    flow = header.flow
+    summary = Covered(flow.messages, flow.messages - 1, 1, flow.messages - 1, flow.tokens - 7)
+    rest = Counted(0, 1, 7)
+    assert totals_since_summary(replace(header, summary=summary)) == Totals(rest, Counted(0, 0, 0), rest)
 
 
 def test_a_summary_brings_the_totals_below_the_trigger_again(log: Any) -> None:

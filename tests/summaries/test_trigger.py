@@ -54,6 +54,11 @@ def test_the_append_that_crosses_asks_and_no_other(harness: Any, policy: Any) ->
     assert session.summary().last_loop == 2, "the newest two stay"
 
 
+def test_nothing_is_asked_while_the_only_past_loops_are_the_newest_two(harness: Any) -> None:
+    session = harness.log().sessions.create("s", policy={**POLICY, "compress": {"any": [{"loops_over": 1}]}})
+    assert asks(session, 4) == [4]
+
+
 def test_after_a_summary_it_takes_a_crossing_and_the_cool_down(harness: Any) -> None:
     session = harness.log().sessions.create("s", policy=POLICY)
     result = list[int]()

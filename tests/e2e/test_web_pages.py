@@ -33,6 +33,7 @@ PAGES = {
     "two origins": ("Origin: http://127.0.0.1:{port}", "Origin: https://evil.example"),
     "an empty origin": ("Origin:",),
     "an origin with a path": ("Origin: http://127.0.0.1:{port}/",),
+    "an origin with a user": ("Origin: http://127.0.0.1:{port}@evil.example",),
     "two sites": ("Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: cross-site"),
     "an unknown site": ("Sec-Fetch-Site: somewhere",),
 }
@@ -185,6 +186,7 @@ def test_a_target_that_names_another_host_is_refused(service: Service, target: s
 
 def test_a_target_that_names_loopback_is_answered_and_one_that_is_none_is_malformed(service: Service) -> None:
     assert service.ask("GET http://localhost:{port}/v1/sessions")[0] == 200
+    assert service.ask("OPTIONS *")[0] == 404
     assert service.refused("GET http://[evil/v1/sessions") == (400, "malformed")
     assert service.ask("GET //evil.example/v1/sessions")[0] == 404
 
@@ -223,9 +225,17 @@ def test_a_body_needs_its_content_type_on_every_route(service: Service, route: R
 
 
 def test_names_that_an_option_allows_are_answered() -> None:
-    service = Service(allowed_hosts=("Agents.example", "10.0.0.7", "fe80::1%eth0"))
+    service = Service(allowed_hosts=("Agents.example", "10.0.0.7", "fe80::1%eth0", "[fe80::2]"))
     try:
-        for host in ("agents.example", "AGENTS.EXAMPLE.:{port}", "10.0.0.7:8787", "[fe80::1]", "127.0.0.1:{port}"):
+        names = (
+            "agents.example",
+            "AGENTS.EXAMPLE.:{port}",
+            "10.0.0.7:8787",
+            "[fe80::1]",
+            "[fe80::2]",
+            "127.0.0.1:{port}",
+        )
+        for host in names:
             assert service.ask("GET /v1/sessions", host=host)[0] == 200
         assert service.ask("GET /docs", "Origin: https://agents.example", host="agents.example")[0] == 200
         assert service.refused("GET /docs", host="other.example") == (403, "host_not_allowed")

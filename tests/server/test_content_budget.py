@@ -48,6 +48,7 @@ def test_one_request_goes_beyond_the_budget_and_the_next_is_told_to_come_again()
         small(60)
         large(1_000)
         large(1_000_000)
+        large(1)
         small(40)
         with pytest.raises(UnavailableError) as caught:
             other(1)

@@ -95,6 +95,44 @@ def test_what_a_model_gets_wrong_it_reads(session: Session) -> None:
     assert lint([*model.windows[-1].messages], format="openai_chat").valid
 
 
+CUSTOM_CALLS: dict[str, dict[str, Any]] = {
+    "openai_chat": {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c1", "type": "custom", "custom": {"name": "shell", "input": "[1] ls"}}],
+    },
+    "openai_responses": {"type": "custom_tool_call", "call_id": "c1", "name": "shell", "input": "[1] ls"},
+}
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+@pytest.mark.parametrize("format", CUSTOM_CALLS)
+def test_a_custom_tool_is_called_with_its_text(session: Session, format: Any, is_resumed: bool) -> None:
+    texts = list[str]()
+    options: Any = {"tools": {"shell": texts.append}, "format": format}
+    with session.run(Script(CUSTOM_CALLS[format], says("Done.", format)), **options, approve=["shell"]) as run:
+        assert run.send("Go").status == "pending"
+        session.decide_pending("approve")
+        outcome = run.resume() if not is_resumed else None
+    if is_resumed:
+        with session.run(Script(says("Done.", format)), **options) as run:
+            outcome = run.resume()
+    assert outcome is not None and outcome.text == "Done." and texts == ["[1] ls"]
+    assert results(session) == [("", False)]
+
+
+def test_a_resumed_call_has_its_arguments_whole(session: Session) -> None:
+    text = "lang " * 150_000
+    with session.run(Script(calls(("c1", "find", {"q": text}))), {"find": find}, approve=["find"]) as run:
+        assert run.send("Go").status == "pending"
+    session.decide_pending("approve")
+    lengths = list[int]()
+    tools: Any = {"find": lambda q: lengths.append(len(q))}
+    with session.run(Script(says("Done.")), tools, budget=500_000) as run:
+        assert run.resume().text == "Done."
+    assert lengths == [len(text)]
+
+
 def found_by_provider(call_id: str, *, stop_reason: str = "end_turn", parts: slice = slice(None)) -> dict[str, Any]:
     """Claude's answer about a search that the provider ran, or some of its blocks."""
     content = [

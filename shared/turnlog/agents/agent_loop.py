@@ -229,10 +229,7 @@ class AgentLoop:
             self.run.add_usage(reply.usage)
             options["usage"] = {name: count for name, count in reply.usage.items() if name != "cost"}
         appended = yield self.run.append(messages, meta, run=self.run.state(), **options)
-        calls = [
-            plan.requested(f"{appended[0].first + offset}.{index}", call.id, call.name, call.arguments)
-            for offset, index, call in requested
-        ]
+        calls = [plan.requested(f"{appended[0].first + offset}.{index}", call) for offset, index, call in requested]
         return calls, appended[-1].head
 
     # ------------------------------------------------------------ tools

@@ -35,7 +35,8 @@ class RequestedCall:
     """A tool call of the model.
 
     ``arguments`` is its JSON text, ``ref`` its reference in the log. ``key`` is ``<session id>/<ref>``: the same however often the
-    call is tried, and for no other call. Hand it on as the idempotency key of what the tool does.
+    call is tried, and for no other call. Hand it on as the idempotency key of what the tool does. ``is_text``: ``arguments`` is
+    any text, the only argument of a custom tool.
     """
 
     ref: str
@@ -43,6 +44,7 @@ class RequestedCall:
     name: str
     arguments: str
     key: str = ""
+    is_text: bool = False
 
 
 class Effect(Enum):
@@ -159,18 +161,19 @@ def bind_call(handler: Handler | None, call: RequestedCall, names: list[str]) ->
         known = ", ".join(names) if names else "none"
         raise NotExecutedError(f"There is no tool {call.name[:64]!r}. Tools: {known}.")
     try:
-        arguments = json.loads(call.arguments) if call.arguments.strip() else {}
+        arguments = {} if call.is_text or not call.arguments.strip() else json.loads(call.arguments)
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
         raise NotExecutedError("The arguments are not a JSON object.")
+    texts = [call.arguments] if call.is_text else []
     try:
-        inspect.signature(handler).bind(**arguments)
+        inspect.signature(handler).bind(*texts, **arguments)
     except TypeError as error:
         raise NotExecutedError(f"The arguments do not fit: {error}.") from error
     except ValueError:
         pass  # a built-in function without a signature
-    return lambda: handler(**arguments)
+    return lambda: handler(*texts, **arguments)
 
 
 def text_of(value: object) -> str:

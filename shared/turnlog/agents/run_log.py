@@ -26,11 +26,10 @@ from turnlog.client import parts_of
 from turnlog.client.finding import result_message
 from turnlog.core.agent_state import agents_of
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
-from turnlog.core.json_values import JsonObject, JsonValue, encode_json
-from turnlog.core.messages import Block, Text, ToolResult
+from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.messages import Block, Text, ToolCall, ToolResult
 from turnlog.engines import RandomIds
 from turnlog.providers.registry import codec_of
-from turnlog.search.models import Recalled
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import Appended, StoredMessage
 from turnlog.telemetry import AGENT, CONVERSATION, MODEL, OPERATION, PROVIDER, PROVIDERS
@@ -112,9 +111,9 @@ class RunPlan:
         tool = self.tools.get(name)
         return tool is not None and not tool.idempotent
 
-    def requested(self, ref: str, call_id: str, name: str, arguments: str) -> RequestedCall:
+    def requested(self, ref: str, call: ToolCall) -> RequestedCall:
         """Return a call of the model that the log has at ``ref``."""
-        return RequestedCall(ref, call_id, name, arguments, f"{self.session.id}/{ref}")
+        return RequestedCall(ref, call.id, call.name, call.arguments, f"{self.session.id}/{ref}", call.is_text)
 
     def span_attributes(self, operation: str) -> dict[str, Any]:
         """Return the attributes of a span of the run."""
@@ -287,11 +286,12 @@ class RunLog:
         window = yield plan.context()
         calls = list[RequestedCall]()
         for open_call in window.open_calls:
-            recalled, author = yield LoopStep(partial(_call_in_log, plan.session, open_call.ref))
-            if plan.author is None or author in (None, plan.author):
-                arguments = recalled.arguments
-                text = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
-                calls.append(plan.requested(open_call.ref, open_call.call_id, open_call.name, text))
+            position, _, index = open_call.ref.partition(".")
+            page = yield LoopStep(partial(plan.session.page, after=int(position) - 1, limit=1))
+            message = page.messages[0]
+            if plan.author is None or message.author in (None, plan.author):
+                call = codec_of(message.format).parse(message.body).tool_calls[int(index)]
+                calls.append(plan.requested(open_call.ref, call))
         return calls
 
     def is_unanswered(self) -> Step:
@@ -404,10 +404,3 @@ def inbox_of(agent: JsonObject) -> list[tuple[str, Any]]:
     """Return the entries of an agent's inbox, oldest first, each with its place."""
     inbox = agent.get("inbox")
     return sorted(inbox.items(), key=lambda entry: int(entry[0])) if isinstance(inbox, dict) else []
-
-
-def _call_in_log(session: Session, ref: str) -> tuple[Recalled, str | None]:
-    """Return a call in the log, and the author of its message."""
-    position = int(ref.split(".", maxsplit=1)[0])
-    page = session.page(after=position - 1, limit=1)
-    return session.recall(ref, max_tokens=100_000), page.messages[0].author if page.messages else None

@@ -393,11 +393,12 @@ class RunCalls(SessionResource):
                 outcome = run.send("Where is my order?")
 
         ``model`` takes the window, and returns a message, its provider's answer, or its stream. ``tools`` are functions by
-        name, called with the arguments as keywords; an error becomes a result that the model reads. A `Tool` says whether its
-        calls may be repeated after a crash. The session executes the recall tools. Calls of the tools in ``approve`` (names, or a
-        function of a `RequestedCall`) wait for a decision (`decide_pending`). ``max_iterations`` limits the model calls between
-        two messages of the user; without it the value in the agent's execution state counts, else 20. ``hooks`` are called around
-        model and tool calls: see `Hooks`. `cancel_run` ends the run from another process.
+        name, called with the arguments as keywords, or with a custom tool's text; an error becomes a result that the model
+        reads. A `Tool` says whether its calls may be repeated after a crash. The session executes the recall tools. Calls of
+        the tools in ``approve`` (names, or a function of a `RequestedCall`) wait for a decision (`decide_pending`).
+        ``max_iterations`` limits the model calls between two messages of the user; without it the value in the agent's
+        execution state counts, else 20. ``hooks`` are called around model and tool calls: see `Hooks`. `cancel_run` ends the
+        run from another process.
 
         Several agents of a session have an ``agent_id`` each, and an ``author``, which their messages name. A run that a tool of
         another run starts works within that call: its messages are in no loop of the session, and its windows have nothing but

@@ -184,8 +184,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         before = self._done.get(run)
         if before is not None and len(before) == len(messages) and all(map(is_, before, messages)):
             return
-        end = before[-1].id if before else self._end(session)
-        newest = _newest(messages, end)
+        newest = self._newest(session, messages, before)
         listed = [self._graph_message(session, message) for message in newest]
         if before is None and len(newest) == len(messages) and self._session_id is None and _is_thread():
             leave_branch(session, listed)
@@ -197,10 +196,18 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         self._done[run] = messages
         self._ends[session.id] = aligned.head, messages[-1].id if messages else None
 
-    def _end(self, session: Session) -> str | None:
-        """Return the id of the last message that this middleware knows in a log; None when others have written there since."""
-        head, message_id = self._ends.get(session.id, (None, None))
-        return message_id if message_id is not None and session.info().head == head else None
+    def _newest(self, session: Session, messages: Messages, before: Messages | None) -> Messages:
+        """Return messages that may be new: those since `_BEFORE` messages before the last known one, or all.
+
+        Without messages of the run ``before``, the last one of another run is known while nobody else writes to the log.
+        """
+        head, last_id = self._ends.get(session.id, (0, None))
+        if before:
+            last_id = before[-1].id
+        elif last_id is not None and session.info().head != head:
+            return messages
+        index = next((index for index in reversed(range(len(messages))) if messages[index].id == last_id), None)
+        return messages if index is None else messages[max(0, index - _BEFORE) :]
 
     def _options(self, batch: Sequence[GraphMessage]) -> Mapping[str, Any]:
         """Return the append options of a batch: window and usage of its reply, when it has exactly one."""
@@ -292,12 +299,6 @@ def _is_thread() -> bool:
     return configurable.get("__pregel_checkpointer") is not None and not is_subgraph
 
 
-def _newest(messages: Messages, last_id: str | None) -> Messages:
-    """Return messages that may be new: those since `_BEFORE` messages before the last known one, or all."""
-    index = next((index for index in reversed(range(len(messages))) if messages[index].id == last_id), None)
-    return messages if index is None else messages[max(0, index - _BEFORE) :]
-
-
 def _joined(system: SystemMessage | None, more: BaseMessage) -> SystemMessage:
     """Join two system texts into one, because not every provider accepts two."""
     if system is None:
@@ -309,10 +310,9 @@ def _joined(system: SystemMessage | None, more: BaseMessage) -> SystemMessage:
 
 def _output_tools(request: Request) -> list[JsonObject]:
     """Return the tools by whose calls the model gives structured output, which LangChain offers beside those of the request."""
-    strategy: Any = request.response_format
-    if isinstance(strategy, AutoStrategy):
-        strategy = ToolStrategy(strategy.schema)
-    specs = strategy.schema_specs if isinstance(strategy, ToolStrategy) else []
+    strategy = request.response_format
+    offered = ToolStrategy(strategy.schema) if isinstance(strategy, AutoStrategy) else strategy
+    specs = getattr(offered, "schema_specs", ())  # those of a ToolStrategy
     return [function_tool(spec.name, [spec.description, spec.json_schema]) for spec in specs]
 
 

@@ -222,11 +222,9 @@ class TurnlogConversationStore(ConversationStore):
         """Return the messages of a run that was not saved: those behind the conversation's head."""
         record, _ = self._record(conversation_id)
         place = self._place(record.head_id) if record is not None else None
-        after, newest_first = (
-            place["position"] if place is not None else 0,
-            MESSAGES.newest_first(self.session(conversation_id)),
-        )
-        return [message for _, message in takewhile(lambda stored: stored[0] > after, newest_first)][::-1]
+        after = place["position"] if place is not None else 0
+        newest = takewhile(lambda stored: stored[0] > after, MESSAGES.newest_first(self.session(conversation_id)))
+        return [message for _, message in newest][::-1]
 
     def _record(self, conversation_id: str) -> tuple[ConversationRecord | None, Document | None]:
         """Return the record of a conversation, and the document that has it."""

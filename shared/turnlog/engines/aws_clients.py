@@ -20,7 +20,6 @@ SERVICES = ("bedrock-agentcore", "bedrock-runtime", "dynamodb", "s3", "sqs", "st
 CONNECT_SECONDS = 2
 ITEM_SECONDS, BLOB_SECONDS = 5, 6
 """Read time-outs, for each wait for bytes of an answer: of DynamoDB, SQS and STS; and of S3."""
-_MAX_ATTEMPTS = 4
 _TENANT_SERVICES = frozenset({"dynamodb", "s3"})
 """Services that store data of tenants. Messages in a queue and requests to a model have no key that a policy could check."""
 
@@ -37,7 +36,7 @@ class Clients:
         region: str | None,
         endpoint_url: str | None = None,
         *,
-        max_attempts: int = _MAX_ATTEMPTS,
+        max_attempts: int = 4,
         tenant_role_arn: str = "",
     ) -> None:
         """Set the region, or an emulator at ``endpoint_url``. Does no I/O.

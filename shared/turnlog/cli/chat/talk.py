@@ -80,7 +80,7 @@ class Talk:
             "/search": self._search,
             "/recall": self._recall,
             "/undo": lambda _: self._undo(),
-            "/go": lambda _: self._turn(self._run.resume),
+            "/go": lambda _: self._resume(),
             "/approve": lambda _: self._decide("approve", ""),
             "/reject": lambda reason: self._decide("reject", reason),
             "/reset": lambda _: self._reset(),
@@ -230,6 +230,9 @@ class Talk:
         arguments = recalled.arguments
         text = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
         return f"? {recalled.name}({text})"
+
+    def _resume(self) -> None:
+        self._turn(self._run.resume)
 
     def _decide(self, decision: Literal["approve", "reject"], reason: str) -> None:
         waiting = self._waiting()

@@ -129,7 +129,9 @@ def test_a_reply_is_kept_with_its_window_and_what_the_provider_counted(
     ]
     assert [bool(call.get("window")) for call in calls] == [False, True, False, True]
     done, ends, sent = caches
-    assert (dict(done), list(ends), dict(sent)) == ({}, ["desk"], {}), "of a run only the end of its log stays in memory"
+    assert (dict(done), list(ends), dict(sent)) == ({}, ["desk"], {}), (
+        "of a run only the end of its log stays in memory"
+    )
 
 
 def test_the_tools_bring_back_what_is_left_out(log: Turnlog, agents: Any) -> None:

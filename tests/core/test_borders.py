@@ -109,9 +109,11 @@ def test_json_behind_a_border_is_refused(text: str) -> None:
         json_values.parse_strict_json(text)
 
 
-def test_bytes_that_are_not_utf_8_are_refused_with_their_place() -> None:
+def test_bytes_that_are_not_plain_utf_8_are_refused_with_the_reason() -> None:
     with pytest.raises(MalformedError, match="at byte 2"):
         json_values.parse_strict_json(b'"a\xff"')
+    with pytest.raises(MalformedError, match="byte order mark"):
+        json_values.parse_strict_json(b"\xef\xbb\xbf{}")
 
 
 @pytest.mark.parametrize(("text", "count"), [("1", 1), ("[]", 1), ("[1,[2]]", 4), ('{"a":{"b":[1,2]}}', 5)])

@@ -134,20 +134,9 @@ def test_an_instance_does_not_change(kinds: dict[str, type[Any]]) -> None:
     with pytest.raises((FrozenInstanceError, TypeError)):
         result.other = 2
     assert not hasattr(result, "__dict__")
-
-
-@pytest.mark.parametrize("changed", [values.replace, replace], ids=["ours", "theirs"])
-def test_a_copy_has_the_changed_fields_and_the_others_of_the_object(changed: Callable[..., Any]) -> None:
-    plain, made, checked = OURS["Plain"](1, "x"), OURS["Made"](1, [2], c=5), OURS["Checked"](1)
-    assert astuple(changed(plain, a=2)) == (2, "x") and astuple(plain) == (1, "x")
-    assert changed(made).b is made.b and changed(made, e=7) == OURS["Made"](1, [2], c=5, e=7)
-    with pytest.raises(FrozenInstanceError):
-        changed(plain, a=2).a = 3
+    assert replace(result, a=2) == kinds["Plain"](2)
     with pytest.raises(ValueError, match="negative"):
-        changed(checked, a=-1)
-    with pytest.raises((TypeError, AttributeError), match="other"):
-        changed(plain, other=1)
-    assert not hasattr(changed(REMEMBERING, a=2), "followed"), "a copy begins without what was computed of the object"
+        replace(kinds["Checked"](1), a=-1)
 
 
 def test_a_class_tells_the_same_of_itself() -> None:
@@ -228,10 +217,6 @@ class Kept(values.Lasting):
     """Remembers what is computed of it."""
 
     a: int
-
-
-REMEMBERING = Kept(1)  # type: ignore[call-arg]
-values.once(lambda kept: None)(REMEMBERING)
 
 
 def test_a_result_is_computed_once_for_an_object_and_its_arguments() -> None:

@@ -122,8 +122,10 @@ def parse_strict_json(data: bytes | str, *, max_values: int | None = None) -> Js
             data = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise MalformedError(f"body is not UTF-8 at byte {error.start}") from error
+    if data.startswith("\ufeff"):
+        raise MalformedError("body begins with a byte order mark")
     try:
-        # A call for each integer is slow, and few texts have one of 19 digits, of which one is at a 19th place.
+        # A call for each integer is slow, and few texts have 19 digits in a row, of which one stands at a 19th place.
         is_wide = _DIGIT.search(data[18::19]) and _WIDE_INTEGER.search(data)
         value = (_WIDE if is_wide else _DECODER).decode(data)
     except json.JSONDecodeError as error:

@@ -4,7 +4,7 @@ The standard library generates and compiles six functions when a class is define
 class. A cold start defines a hundred classes and calls few of those functions (docs/contributing/adr/0041). Here ``__init__`` is
 compiled for the first instance, ``__eq__`` and ``__hash__`` for the first comparison, and the other methods are not
 generated. `fields`, `replace`, `asdict`, ``match``, pickling and copying work as with the standard library, and a type
-checker sees the standard library's decorator. `replace` of this module is a quicker one.
+checker sees the standard library's decorator.
 
 `Lasting` and `once` are for frozen values that live long: what follows from such a value is computed once.
 """
@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
-from operator import attrgetter, is_
+from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
-__all__ = ["Lasting", "lazy_dataclass", "once", "once_for_all", "replace"]
+__all__ = ["Lasting", "lazy_dataclass", "once", "once_for_all"]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as lazy_dataclass
-    from dataclasses import replace
 else:
     import dataclasses
     from reprlib import recursive_repr
@@ -96,17 +95,6 @@ else:
         slots = {"__slots__": cls.__slots__} if "__slots__" in cls.__dict__ else {}
         methods = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
         return type(cls.__name__, cls.__bases__, slots | methods)
-
-    def replace(value, /, **changes):
-        """Return a copy of a lazy dataclass with these fields changed: as the standard library's does, in half its time."""
-        names, values_of = _reader(value.__class__)
-        return value.__class__(**{**dict(zip(names, values_of(value), strict=False)), **changes})
-
-    @cache
-    def _reader(cls):
-        """Return the names of a class's fields, and a function that returns their values and one more, so that they are several."""
-        names = tuple(item.name for item in dataclasses.fields(cls))
-        return names, attrgetter(*names, "__class__")
 
     def _compare_by(cls):
         """Give ``cls`` the standard library's ``__eq__`` and ``__hash__``, taken from a class with the same fields."""

@@ -74,7 +74,7 @@ class Clients:
             return self._opened[place]
 
     def make(self, service: str, read_timeout_seconds: float) -> Any:
-        """Return a new client of a service. Not safe to call from two threads at once, as `open` is."""
+        """Return a new client of a service. Unlike `open`, it may not be called from two threads at once."""
         from botocore.config import Config
 
         config = Config(

@@ -92,6 +92,7 @@ def _error(name: str, posted: Posted) -> UnavailableError | SummariserConfigErro
 
 
 def read_answer(name: str, body: bytes) -> ModelAnswer:
+    """Read a chat completion. Raises `UnavailableError` for a body that is none."""
     try:
         answer = json.loads(body)
         choice = answer["choices"][0]

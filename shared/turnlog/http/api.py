@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
@@ -23,7 +23,7 @@ from turnlog.core.errors import (
 )
 from turnlog.core.identity import Owner, correlated, is_correlation_id, serving
 from turnlog.core.json_values import JsonObject, encode_json, parse_strict_json
-from turnlog.core.lazy_dataclass import lazy_dataclass, replace
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_BODY_BYTES, MAX_UPLOAD_BYTES, fits_as_text, with_deadline
 from turnlog.core.models import Answer, Body
 from turnlog.http.logs import describe_error, signal_of

@@ -95,7 +95,7 @@ MESSAGES = Originals[ModelMessage](
 )
 _INDEX = session_id_of("pydantic-ai")
 _RECORDS, _PLACES = "records/", "places/"
-_EARLIER = 100
+_EARLIER = 100  # entries before it that a stored entry names at most; they are read with one request
 _RECORD = TypeAdapter(ConversationRecord)
 
 

@@ -7,13 +7,14 @@ a stale writer can never win one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, TypeAlias
 
 from turnlog.core.errors import ConflictError, CorruptError, NotFoundError
 from turnlog.core.events import Event, ForkEvent, MessageEvent, Payload, RewindEvent
 from turnlog.core.json_values import JsonObject, encode_json
-from turnlog.core.lazy_dataclass import lazy_dataclass, replace
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import VisibleRanges
 from turnlog.log.commit import (
     VERIFIED,

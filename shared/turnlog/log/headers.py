@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, TypeVar
 
 from turnlog.core.calls import OpenCalls
 from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.json_values import canonical_json
-from turnlog.core.lazy_dataclass import lazy_dataclass, replace
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Amount, Flow, LoopState
 from turnlog.core.positions import VisibleRanges
 from turnlog.core.run_lease import RunLease

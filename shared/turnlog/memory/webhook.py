@@ -187,6 +187,7 @@ def count_in(answer: dict[str, Any]) -> int:
 
 
 def memories_in(answer: dict[str, Any]) -> list[Memory]:
+    """Return the memories of an answer. Raises `UnavailableError` when it has no list of them."""
     entries = answer.get("memories")
     if not isinstance(entries, list):
         raise _unreadable()

@@ -39,7 +39,8 @@ BLOCKS, BLOCK = 64, 8
 _TOKENIZING = fork_lock()
 """Held while SQLite makes or uses a table of `tokenizer_table`."""
 _LANE = 8 * array("H").itemsize
-"""Bits of a lane, which hold 255 times the sum of `NEIGHBOURS`."""
+"""Bits of a lane. Counts of many rows stand in one integer, a lane for each row, so one multiplication adds to each row the
+weighted counts of the rows around it. A lane holds the highest count, 255, times the sum of `NEIGHBOURS`."""
 _SIGNS = bytes([0, *[1] * 255])
 _EMOJI = "\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff"
 _CJK = _EMOJI + "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
@@ -155,7 +156,7 @@ class Fts5SearchEngine:
         return [_joined(text, _spans(text, matching, asked)) for text in texts]
 
     def _discounts(self, lengths: Sequence[int], rows: Sequence[int]) -> list[float]:
-        """Return how far the length of each row discounts its words. In a conversation, neighbours are included."""
+        """Return how much the length of each row lowers its score. In a conversation, the length includes the neighbours."""
         reach, padded = int(self._is_conversation), (0, *lengths, *[0] * (BLOCK + 1))
         total = (1 + 2 * reach) * sum(lengths) - reach * sum((*lengths[-1:], *lengths[:1]))
         share, saturation = B * len(lengths) / (total or 1), K1 * TERM_WEIGHT * NEIGHBOURS[0]
@@ -170,7 +171,7 @@ class Fts5SearchEngine:
 
 
 class _Term(NamedTuple):
-    """A term with its weight, its weighted number of occurrences in each row, and 1 for each row with any; the last has none."""
+    """A term: its weight, its weighted occurrences in each row, and 1 for each row that has any. An empty row comes last."""
 
     weight: float
     counts: bytes
@@ -182,7 +183,7 @@ class _Term(NamedTuple):
 
 
 def _rows_of(blocks: Collection[int], total: int) -> list[int]:
-    """Return the rows of blocks. Behind each run of blocks come the next row, and empty ones that keep apart what is not near."""
+    """Return the rows of blocks. After blocks in a row come the row behind them and empty rows, which keep distant rows apart."""
     rows = list[int]()
     for block in blocks:
         rows += range(BLOCK * block, BLOCK * (block + 1))
@@ -192,13 +193,13 @@ def _rows_of(blocks: Collection[int], total: int) -> list[int]:
 
 
 def _values(product: int, count: int) -> array[int]:
-    """Return the number in each of ``count`` lanes, which a product with `_lanes` has moved."""
+    """Return the number in each of ``count`` lanes of an integer that was multiplied with `_lanes`."""
     size_bytes = _LANE // 8 * (count + 2 * NEIGHBOUR_REACH)
     return array("H", product.to_bytes(size_bytes, "little"))[NEIGHBOUR_REACH:-NEIGHBOUR_REACH]
 
 
 def _lanes(weights: Mapping[int, int]) -> int:
-    """Return a factor that adds up the lanes at some distances. They begin at minus `NEIGHBOUR_REACH`."""
+    """Return the factor that adds to each lane the weighted lanes at these distances, and moves it `NEIGHBOUR_REACH` lanes up."""
     return sum(weight << _LANE * (NEIGHBOUR_REACH + distance) for distance, weight in weights.items())
 
 

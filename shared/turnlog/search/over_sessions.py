@@ -241,7 +241,7 @@ class SearchSessions:
 
         def counts_of(terms: Collection[str]) -> dict[str, list[int]]:
             return {
-                term: [min(MAX_COUNT, its.count(hashed) + TITLE_WEIGHT * title.count(term)) for its, title in pairs]
+                term: [min(MAX_COUNT, words.count(hashed) + TITLE_WEIGHT * title.count(term)) for words, title in pairs]
                 for term, hashed in zip(terms, map(word_hash, terms), strict=True)
             }
 

@@ -47,9 +47,9 @@ RECALL_SECONDS = 2.0
 MAX_COMMITS = 40
 """Commits that are read at most for what a window recalls for a question: 20 read units, when none is larger than 4 KB."""
 SPARE = 1.5
-"""Tokens of messages that are read for a window, as a multiple of those that fit: some are not sent, as a summary has them."""
+"""How many times the tokens that fit are read for a window: some messages are not sent, because a summary has them."""
 MOST_OF_WORD = 4
-"""Tokens for each word of a message from which on it has more than its words."""
+"""Tokens of a message for each of its words. What has more is not text, such as a picture, and a window only names it."""
 DECAY = 0.8
 """Share of a message's score that its neighbour has when messages are recalled; for each further one again."""
 Rows: TypeAlias = "Sequence[tuple[int, float]]"
@@ -321,8 +321,8 @@ def _chosen(corpus: SessionCorpus, search: RecallSearch, rows: Rows, commits: in
     left_out = list(islice((row for row in chosen if entries[row].position not in search.shown), search.limit))
     for row in left_out:
         # Long messages are cut, and media are only named.
-        size = min(entries[row].tokens, MOST_OF_WORD * lengths[row], search.room / SHARE_OF_MESSAGE)
-        sizes[entries[row].commit] += size
+        entry = entries[row]
+        sizes[entry.commit] += min(entry.tokens, MOST_OF_WORD * lengths[row], search.room / SHARE_OF_MESSAGE)
     before = accumulate(sizes.values(), initial=0)
     read = {commit for commit, size in zip(islice(sizes, commits), before, strict=False) if size < SPARE * search.room}
     return {row: values[row] for row in left_out if entries[row].commit in read}

@@ -247,6 +247,7 @@ def caller_of(environ: WSGIEnvironment, app: Application) -> Caller:
 
 
 def request_of(environ: WSGIEnvironment, body: bytes) -> ApiRequest:
+    """Return the request of a WSGI environment. A parameter that comes again is joined with a comma."""
     method, query = environ["REQUEST_METHOD"], dict[str, str]()
     for name, value in parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True, errors="replace"):
         query[name] = f"{query[name]},{value}" if name in query else value  # as API Gateway joins them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from turnlog.core.calls import MessageOutline, OpenCalls, Ref, pair
@@ -11,7 +12,6 @@ from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfini
 from turnlog.core.events import RUN, Event, MessageEvent, Notes, StateEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
-from turnlog.core.lazy_dataclass import replace
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import Arrival, Disorder, Flow, accept, repeated_ids
 from turnlog.core.messages import ToolCall

@@ -154,6 +154,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FaultReport(), FAULT_REPORT)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Use one worker more than there are cores: while one waits for a process or a clock, another uses its core."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     report: FaultReport | None = session.config.pluginmanager.get_plugin(FAULT_REPORT)
     if report is not None and report.cells:

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from heapq import nlargest
-from itertools import accumulate, compress
+from itertools import accumulate, chain, compress
 from operator import add, itemgetter
 from typing import NamedTuple
 
@@ -107,17 +107,15 @@ class Fts5SearchEngine:
         return [" ".join(("", its, *_parts_of_names(text), "")) for its, text in zip(words, texts, strict=True)]
 
     def places(self, words: str, terms: Collection[str]) -> dict[str, list[int]]:
-        candidates = list[tuple[str, list[str], Iterable[int]]]()
-        for term in terms:
-            for prefix in _prefixes(term):
-                before, *pieces = words.split(f" {prefix}")
-                steps = map((1 + len(prefix)).__add__, map(len, (before, *pieces[:-1])))
-                candidates.append((term, [prefix + piece.partition(" ")[0] for piece in pieces], accumulate(steps)))
-        stems = _stems(set[str]().union(*(forms for _, forms, _ in candidates)))
-        places = {term: list[int]() for term in terms}
-        for term, forms, offsets in candidates:
-            matching = {form for form in set(forms) if _is_term(stems[form], term)}
-            places[term] += [place for form, place in zip(forms, offsets, strict=False) if form in matching]
+        asked = {term: _prefixes(term) for term in terms}
+        pieces = {prefix: words.split(f" {prefix}") for prefix in set(chain.from_iterable(asked.values()))}
+        forms = {prefix: [prefix + piece.partition(" ")[0] for piece in its[1:]] for prefix, its in pieces.items()}
+        stems, places = _stems(set(chain.from_iterable(forms.values()))), {term: list[int]() for term in terms}
+        for term, prefixes in asked.items():
+            for prefix in prefixes:
+                matching = {form for form in set(forms[prefix]) if _is_term(stems[form], term)}
+                offsets = accumulate(map((1 + len(prefix)).__add__, map(len, pieces[prefix])))
+                places[term] += [place for form, place in zip(forms[prefix], offsets, strict=False) if form in matching]
         return places
 
     def terms(self, texts: Sequence[str]) -> list[list[str]]:

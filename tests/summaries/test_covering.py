@@ -97,6 +97,14 @@ def test_what_users_and_assistants_say_has_values_too() -> None:
     assert values[5:] == ["《活着》", "New York", "3月5日", "300元", "ada@example.com"]
 
 
+def test_words_that_tell_nothing_are_no_names_but_abbreviations_are() -> None:
+    talk = [
+        said("user", 'One way: Is it late? "Then I’ll call IT," they said, and I\'d ask Mia in the US.'),
+        said("assistant", "Ok."),
+    ]
+    assert [value for _, value in covered(talk).facts] == ["IT", "Mia", "US"]
+
+
 def test_the_numbers_are_those_of_the_messages() -> None:
     held, made = stored(HISTORY), covered(HISTORY)
     assert (made.first, made.last, made.messages) == (1, 10, 10)

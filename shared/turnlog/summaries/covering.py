@@ -12,6 +12,7 @@ from turnlog.core.calls import Ref
 from turnlog.core.events import LoggedMessage
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.summaries import LoopText
+from turnlog.summaries.passages import is_stop_word
 from turnlog.windows.assembly import assemble
 from turnlog.windows.digests import final_reply
 from turnlog.windows.ledger import MAX_VALUES, distinct, is_identifier, ledger_of_facts, ledger_of_message, said_values
@@ -213,5 +214,6 @@ def _facts(entries: Sequence[Entry], stays: Collection[int]) -> Iterator[tuple[i
             ledger = ledger_of_facts(entry.facts)
         # A card has the beginning of a text: so much is read of every message.
         is_of_talk = entry.facts.role in ("user", "assistant") and entry.position not in stays
-        values = said_values(entry.facts.head[:ASKED_CHARS]) if is_of_talk else ()
+        said = said_values(entry.facts.head[:ASKED_CHARS]) if is_of_talk else ()
+        values = (value for value in said if not is_stop_word(value))
         yield from ((entry.position, value) for value in distinct((*values, *ledger), MAX_VALUES))

@@ -395,13 +395,22 @@ def _title_words(title: str, start: int) -> Iterator[_Word]:
         yield from _words(token[0], start + token.start())
 
 
+def is_stop_word(word: str) -> bool:
+    """Return whether a word tells nothing by itself, such as "I'll". A word in capitals is taken for a name: "US", "IT"."""
+    return not word.isupper() and _key_of(word) in _STOP_WORDS
+
+
+def _key_of(word: str) -> str:
+    return word.casefold().replace("’", "'")
+
+
 def _words(token: str, start: int) -> Iterator[_Word]:
     """Yield the word of a token. A run of Chinese characters is parted at particles."""
     if token[:1] >= "\u3400":
         for run in _SMALL_RUN.finditer(token):
             yield _Word(start + run.start(), start + run.end(), run[0], len(run[0]) > 1)
     elif token:
-        key = token.casefold().replace("’", "'")
+        key = _key_of(token)
         tells = key not in _STOP_WORDS and (len(key) > 1 or key.isdigit())
         yield _Word(start, start + len(token), key, tells)
 

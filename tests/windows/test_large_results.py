@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.effort import examples, is_full
 from tests.properties.building import COUNTER, stored
 from tests.properties.histories import Body, Given
+from turnlog import Turnlog
 from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.windows import stubs as large_results
 from turnlog.windows.assembly import assemble
@@ -181,8 +182,25 @@ def test_small_results_stay_whole_and_large_ones_share_what_is_left(room: int) -
 def test_a_result_gets_at_least_what_a_mark_is_worth() -> None:
     unit = unit_of(WORDS, LINES)
     assert capped_tokens(unit, 1) == unit.entry.cost + 2 * LEAST_TOKENS
-    small = unit_of("word " * 60)
+    small = unit_of("word " * 50)
     assert capped_tokens(small, 1) == small.tokens
+
+
+@pytest.mark.parametrize(("calls", "words", "budget"), [(30, 500, 4_000), (60, 300, 8_000)])
+def test_results_of_many_calls_at_once_share_the_room(calls: int, words: int, budget: int) -> None:
+    """The model has seen none of them yet."""
+    function = {"name": "get_order", "arguments": '{"id": "A-17"}'}
+    called = [{"id": f"c{number}", "type": "function", "function": function} for number in range(calls)]
+    results = [{"role": "tool", "tool_call_id": call["id"], "content": WORDS[: 5 * words]} for call in called]
+    with Turnlog.open("memory://") as log:
+        session = log.sessions.create("s")
+        session.append({"role": "user", "content": "Check all my orders."})
+        session.append({"role": "assistant", "content": None, "tool_calls": called})
+        for first in range(0, calls, 25):
+            session.append(*results[first : first + 25])
+        window = session.context(budget=budget)
+    assert sum(message["role"] == "tool" for message in window.messages) == calls
+    assert 0.85 * budget <= window.tokens <= budget
 
 
 @pytest.mark.parametrize("share", [0.15, 0.3, 0.5, 0.8, 0.95])

@@ -25,7 +25,7 @@ OVER_TOKENS = 200
 MAX_VALUES = 20
 LARGE_RESULT = "large_result"
 """The reason of a result in the manifest whose middle is left out because it does not fit."""
-LEAST_TOKENS = 120
+LEAST_TOKENS = 64
 """Results that take no more are never cut: the mark would take as much."""
 STRETCH_CHARS = 4_000
 """Characters whose least tokens are counted together."""

@@ -11,9 +11,10 @@ from typing import Any, Literal, TypeAlias
 
 from benchmarks.windows.histories import FORMAT, calls_in, text_of
 from benchmarks.windows.values import identifiers_of, leaves_of, stands
+from turnlog.core.calls import outline_of
 from turnlog.providers.registry import CODECS
 from turnlog.summaries.routes import SummaryAnswer
-from turnlog.windows.ledger import ledger_of_message
+from turnlog.windows.ledger import ledger_of_facts
 from turnlog.windows.text import summary_body
 
 Cause: TypeAlias = Literal["no room", "not extracted", "only said"]
@@ -73,7 +74,9 @@ class Moment:
     def cause(self, value: str) -> Cause:
         """Return why a value of the covered messages is not in the summary."""
         where = [body for body, text in self._covered if stands(value, text)]
-        if any(stands(value, match) for body in where for match in ledger_of_message(CODECS[FORMAT].parse(body))):
+        if any(
+            stands(value, match) for body in where for match in ledger_of_facts(outline_of(CODECS[FORMAT].parse(body)))
+        ):
             return "no room"
         return "not extracted" if any(body.get("role") == "tool" or calls_in(body) for body in where) else "only said"
 

@@ -15,7 +15,7 @@ from turnlog.core.summaries import LoopText
 from turnlog.summaries.passages import is_stop_word
 from turnlog.windows.assembly import assemble
 from turnlog.windows.digests import final_reply
-from turnlog.windows.ledger import MAX_VALUES, distinct, is_identifier, ledger_of_facts, ledger_of_message, said_values
+from turnlog.windows.ledger import MAX_VALUES, distinct, is_identifier, ledger_of_facts, said_values
 from turnlog.windows.plan import entry_of
 from turnlog.windows.steps import Pin
 from turnlog.windows.text import cut
@@ -207,11 +207,8 @@ def _call_lines(unit: Unit) -> Iterator[str]:
 def _facts(entries: Sequence[Entry], stays: Collection[int]) -> Iterator[tuple[int, str]]:
     """Yield the values of messages. What a message says that ``stays`` in windows needs no second place."""
     for entry in entries:
-        ledger = entry.event.facts.ledger if entry.event.facts is not None else ()
-        if entry.message is not None:
-            ledger = ledger_of_message(entry.message)
-        elif not ledger:
-            ledger = ledger_of_facts(entry.facts)
+        card = entry.event.facts if entry.message is None else None
+        ledger = (card.ledger if card is not None else ()) or ledger_of_facts(entry.facts)
         # A card has the beginning of a text: so much is read of every message.
         is_of_talk = entry.facts.role in ("user", "assistant") and entry.position not in stays
         said = said_values(entry.facts.head[:ASKED_CHARS]) if is_of_talk else ()

@@ -11,7 +11,6 @@ import re
 from collections.abc import Container, Iterable, Iterator
 
 from turnlog.core.calls import MessageOutline
-from turnlog.core.messages import Message
 
 EXTRACTOR_VERSION = 2
 MAX_VALUES = 100
@@ -49,12 +48,6 @@ _SAID = re.compile(
     r"|《[^》\n]{1,40}》"  # a title
     rf"|(?<=[a-z0-9,;:'’)\"] ){_NAMES}"  # a name within a sentence
 )
-
-
-def ledger_of_message(message: Message) -> tuple[str, ...]:
-    """Return at most `MAX_VALUES` distinct values of a message's tool calls and results."""
-    texts = [call.arguments for call in message.tool_calls] + [result.text for result in message.tool_results]
-    return distinct((value for text in texts for value in values_of(text)), MAX_VALUES)
 
 
 def ledger_of_facts(facts: MessageOutline) -> tuple[str, ...]:

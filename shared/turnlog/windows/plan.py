@@ -18,7 +18,7 @@ from turnlog.windows.assembly import Memory, assemble, with_system_as_loop
 from turnlog.windows.breaks import EpochStart, breaks_of_results
 from turnlog.windows.budgets import too_small
 from turnlog.windows.epochs import FittedView, fit, is_lowered
-from turnlog.windows.ledger import bounded, ledger_of_message
+from turnlog.windows.ledger import bounded, ledger_of_facts
 from turnlog.windows.prices import LINE_TOKENS, extra_tokens, redacted_tokens
 from turnlog.windows.recalled import RecallMessages, recalled_in
 from turnlog.windows.registry import applied, is_built_in
@@ -502,7 +502,7 @@ def entry_of(source: LoggedMessage) -> Entry:
     if card is not None:
         # A card may be of an older extractor: its values stay those of the message when the body is read.
         return Entry(event, facts, source.loop, source.time_ms, message, values=lambda: card.ledger)
-    values = cache(lambda: bounded(ledger_of_message(message))) if facts.calls or facts.results else tuple[str, ...]
+    values = cache(lambda: bounded(ledger_of_facts(facts))) if facts.calls or facts.results else tuple[str, ...]
     return Entry(event, facts, source.loop, source.time_ms, message, values=values)
 
 

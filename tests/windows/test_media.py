@@ -178,7 +178,7 @@ def test_choosing_among_twice_as_many_images_looks_at_twice_as_many(width: int) 
         block = Media(CountedKind("image"), data=png(width, 1_170))  # type: ignore[arg-type]
         turns = [Turn(Message(role, (block,) if role == "user" else ())) for role in ("user", "assistant")] * count
         CountedKind.looks = 0
-        within_media_limits([PlacedTurn(turn) for turn in turns], MEDIA_LIMITS["anthropic"], {})
+        within_media_limits([PlacedTurn(turn) for turn in turns], MEDIA_LIMITS["anthropic"], ())
         return CountedKind.looks
 
     assert 400 <= looks(400) <= 2 * looks(200) + 10

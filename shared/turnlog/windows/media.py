@@ -7,7 +7,7 @@ oldest leave, and so many at once that the next ones fit: windows begin otherwis
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from turnlog.core.messages import Block, Media, Message, Opaque, Text, ToolResul
 from turnlog.providers.bedrock_converse import is_document
 from turnlog.providers.token_rules import image_size
 from turnlog.windows.render import Place, PlacedTurn
-from turnlog.windows.view import OF_ITEMS
+from turnlog.windows.view import OF_ITEMS, Unit
 
 
 class MediaLimits(NamedTuple):
@@ -115,11 +115,11 @@ class _SentMedia:
 
 
 def within_media_limits(
-    placed_turns: Sequence[PlacedTurn], limits: MediaLimits | None, refs: Mapping[tuple[int, int], Ref]
+    placed_turns: Sequence[PlacedTurn], limits: MediaLimits | None, units: Iterable[Unit]
 ) -> tuple[list[PlacedTurn], Place | None, Place | None]:
     """Return the turns with as many of their newest media as the provider takes; the others leave a line.
 
-    ``refs`` are those of calls by the place of their results. The second value is the place with which media left the last time,
+    ``units`` have the calls by whose refs a line names results. The second value is the place with which media left the last time,
     the third that of the first turn that they left; both None when they never did.
     """
     if limits is None:
@@ -132,6 +132,8 @@ def within_media_limits(
             since, first = placed_turns[items[0].turn].place, placed_turns[gone[0].turn].place
         for item in (*gone, *(item for item in items if item.number in large)):
             left.setdefault(item.turn, set()).add(item.number)
+    answers = (answer for unit in units for answer in unit.answers) if left else ()
+    refs = {(answer.entry.position, answer.index): answer.ref for answer in answers if answer.entry is not None}
     sent = list(placed_turns)
     for turn, numbers in left.items():
         placed = placed_turns[turn]

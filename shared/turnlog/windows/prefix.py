@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile, zip_longest
 
-from turnlog.core.calls import Ref
 from turnlog.core.json_values import JsonObject, sendable_json_text
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.messages import Block, Media, Message, Text, Thinking
@@ -29,7 +28,7 @@ from turnlog.windows.plan import WindowPlan
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import PlacedTurn, placed_turns, unsigned
 from turnlog.windows.request import WindowRequest
-from turnlog.windows.view import OF_ITEMS, Entry, Loop, is_item
+from turnlog.windows.view import OF_ITEMS, Entry, is_item
 
 _LEAVES_OUT = frozenset({"crossing", "large_result", "summary", "compaction", "media", "not_read"})
 _CHANGES_ROOM = frozenset({"system", "policy", "budget", "redaction"})
@@ -64,10 +63,8 @@ class RenderedWindow:
     def of(cls, plan: WindowPlan, breaks: tuple[EpochStart, ...]) -> RenderedWindow:
         """Render a planned view. ``breaks`` are those of the request: of settings, summary and budget."""
         breaks, request, codec = (*breaks, *plan.breaks), plan.request, codec_of(plan.request.format)
-        refs = {place: ref for loop in plan.view.loops for place, ref in _refs_of(loop).items()}
-        window_turns, since, first = within_media_limits(
-            placed_turns(plan.view, codec), limits_of(codec.format, request.context), refs
-        )
+        limits = limits_of(codec.format, request.context)
+        window_turns, since, first = within_media_limits(placed_turns(plan.view, codec), limits, plan.view.units)
         if isinstance(since, int) and isinstance(first, int):
             breaks = (*breaks, EpochStart(since, "media", first))
         if request.plain is not None:
@@ -117,13 +114,6 @@ def _with_recall_tools(breaks: Sequence[EpochStart], outgrown: int | None) -> tu
         has_tools = has_tools or is_first
         changed.append(replace(broken, broke_at="tools") if is_first or broken.reason in _CHANGES_ROOM else broken)
     return (*changed, EpochStart(outgrown or 0, "tools", "tools")), has_tools
-
-
-@once
-def _refs_of(loop: Loop) -> Mapping[tuple[int, int], Ref]:
-    """Return the calls of a loop by the places of their results."""
-    answers = (answer for unit in loop.units for answer in unit.answers)
-    return {(answer.entry.position, answer.index): answer.ref for answer in answers if answer.entry is not None}
 
 
 def _newest_answer(entries: Sequence[Entry]) -> int | None:

@@ -44,7 +44,8 @@ BUILT_IN: tuple[type[Step], ...] = (
 )
 """Turnlog's own steps, in the order in which messages and the schema list them."""
 OwnStep = TypeVar("OwnStep", bound=Step)
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_WORD = re.compile(r"[a-z][a-z0-9_]{0,63}")
+"""The form of a step's name, and of a reason in a manifest."""
 REGISTERED = dict[str, type[Step]]()
 _BUILT_IN = {str(model.model_fields["step"].default): model for model in BUILT_IN}
 
@@ -81,7 +82,7 @@ def _name_of(model: object) -> str:
         raise _refused(f"{model!r} is no class that derives from Step and has apply")
     field = model.model_fields["step"]
     names = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-    if len(names) != 1 or names[0] != field.default or not _NAME.fullmatch(str(names[0])):
+    if len(names) != 1 or names[0] != field.default or not _WORD.fullmatch(str(names[0])):
         shape = 'step: Literal["its_name"] = "its_name"'
         raise _refused(f"{model.__qualname__} needs {shape}: a word of small letters, digits and underscores")
     return str(names[0])
@@ -124,7 +125,6 @@ AnyStep: TypeAlias = Annotated[Step, _AnyStep()]
 """A step of a policy: a model of one of `known_steps`."""
 
 
-_REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OURS = frozenset({"summary", "not_included"})
 """Reasons that steps may not use: a summary covers the loop, or the caller did not want the current loop."""
 _RANKS = {"whole": 0, "digest": 1, "out": 2}
@@ -215,5 +215,5 @@ def _of_units(before: Loop, after: Iterable[Unit]) -> str:
 
 def _is_reason(reason: str, before: str) -> bool:
     """Return whether the reason may stand in a manifest: a word of the step, or the reason that was there before."""
-    is_own = _REASON.fullmatch(reason) is not None and reason not in _OURS
+    is_own = _WORD.fullmatch(reason) is not None and reason not in _OURS
     return is_own or (bool(before) and reason == before)

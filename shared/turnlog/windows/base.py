@@ -19,12 +19,11 @@ from turnlog.windows.digests import (
     as_digest,
     bare_note,
     is_dropped,
-    pinned_pieces,
     steps_note,
 )
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens
 from turnlog.windows.steps import DigestWhenFull
-from turnlog.windows.view import Loop, Note, Unit, WindowDraft, out
+from turnlog.windows.view import Loop, Note, Unit, WindowDraft, out, pinned_tokens
 
 DIGESTED, DROPPED, FOLDED = "high_mark", "digests_full", "fold"
 """Reasons in the manifest: a loop is a digest, a loop is left out, a step is told in a note."""
@@ -55,7 +54,7 @@ class Border:
 
 def least_tokens(view: WindowDraft, border: Border) -> int:
     """Return the least that a base takes: pinned messages, the parted loop's user messages, and the lines about what is missing."""
-    tokens = LINE_TOKENS + sum(piece.tokens for loop in view.loops[: border.loop] for piece in pinned_pieces(loop))
+    tokens = LINE_TOKENS + sum(map(pinned_tokens, view.loops[: border.loop]))
     if border.unit:
         loop = view.loops[border.loop]
         units = loop.units[: border.unit]
@@ -150,12 +149,11 @@ class Base:
             return out(loop, DROPPED)
         if is_dropped(loop, step.interrupted):
             return out(loop, NO_FINAL_REPLY)
-        pinned = sum(piece.tokens for piece in pinned_pieces(loop))
         for size in SIZES:
             digest = resized(loop, size, step.max_message_chars, step.ledger)
             if digest.level != "digest":
                 return digest
-            tokens = bare_tokens(digest) - pinned
+            tokens = bare_tokens(digest) - pinned_tokens(loop)
             if self._has_room(tokens, digest.notes, is_oldest=is_oldest or size is SIZES[-1]):
                 return digest
         self.is_full = True

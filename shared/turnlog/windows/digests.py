@@ -190,19 +190,12 @@ def tells_something(digest: Loop) -> bool:
 
 
 @once
-def pinned_pieces(loop: Loop) -> tuple[Piece, ...]:
-    """Return the pieces of a loop that is out: its pinned units."""
-    return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.pinned)
-
-
-@once
 def shown_pieces(loop: Loop) -> tuple[Piece, ...]:
-    """Return the pieces that are sent of a loop at its level."""
+    """Return the pieces that are sent of a loop at its level; of a loop that is out, its pinned units."""
     if loop.level == "digest":
         return digest_pieces(loop)
-    if loop.level == "out":
-        return pinned_pieces(loop)
-    return tuple(Piece(unit, None, unit.tokens) for unit in loop.units if unit.level == "whole")
+    units = (unit for unit in loop.units if (unit.pinned if loop.level == "out" else unit.level == "whole"))
+    return tuple(Piece(unit, None, unit.tokens) for unit in units)
 
 
 @once

@@ -47,7 +47,8 @@ class _Element:
     """A unit of a whole loop, or a loop that a step has lowered: a place where the border may be.
 
     ``tokens`` counts results as far as they are never cut shorter; ``more`` is what they take beyond that. ``saved`` is what a
-    digest's note takes less behind the notes of all elements before it, which have some of its values.
+    digest's note takes less behind the notes of all elements before it, which have some of its values. ``waits_behind`` is the
+    position of a message whose call has no result: it waited until the next turn came. 0 for others.
     """
 
     before: int
@@ -56,6 +57,7 @@ class _Element:
     tokens: int
     more: int = 0
     saved: int = 0
+    waits_behind: int = 0
 
 
 def fit(
@@ -154,6 +156,12 @@ class _Epoch:
         for elements in _elements(view, max(1, int(GIANT * room))):
             self._starts.append(len(self.elements))
             self.elements += elements
+        waiting = [index for index, element in enumerate(self.elements) if element.waits_behind]
+        turns = [position for position, _ in turns_of(view)] if waiting else []
+        for index in waiting:
+            element = self.elements[index]
+            behind = bisect_right(turns, element.waits_behind)
+            self.elements[index] = replace(element, last=max([element.last, *turns[behind : behind + 1]]))
         self._totals = [0, *accumulate(element.tokens for element in self.elements)]
         self._all_totals = [0, *accumulate(element.tokens - element.saved for element in self.elements)]
         room = self.room
@@ -344,32 +352,14 @@ class _Epoch:
 
 
 def _elements(view: WindowDraft, cap: int) -> Iterator[Sequence[_Element]]:
-    """Yield the elements of each loop."""
-    turns, tally = list[int](), Tally()
+    tally = Tally()
     for loop in view.loops:
         if loop.level != "whole":
             notes = Tally().add(*loop.notes)
             saved = notes - tally.add(*loop.notes)
             yield (_Element(loop.before, loop.first, loop.last, bare_tokens(loop) + notes, saved=saved),)
         else:
-            elements = _elements_of(loop, cap)
-            if _has_unanswered(loop):
-                turns = turns or [position for position, _ in turns_of(view)]
-                elements = [_awaited(*pair, turns) for pair in zip(loop.units, elements, strict=True)]
-            yield elements
-
-
-@once
-def _has_unanswered(loop: Loop) -> bool:
-    return any(answer.entry is None for unit in loop.units for answer in unit.answers)
-
-
-def _awaited(unit: Unit, element: _Element, turns: Sequence[int]) -> _Element:
-    """Return the element of a unit; a call without a result waited for it until the next turn came."""
-    if all(answer.entry is not None for answer in unit.answers):
-        return element
-    behind = bisect_right(turns, unit.said[-1].position)
-    return replace(element, last=max([element.last, *turns[behind : behind + 1]]))
+            yield _elements_of(loop, cap)
 
 
 @once
@@ -382,7 +372,10 @@ def _element_of(unit: Unit, cap: int) -> _Element:
     last = max(entry.position for entry in unit.entries)
     tokens = capped_tokens(unit, cap) if unit.level == "whole" else 0
     more = unit.tokens - tokens if unit.level == "whole" else 0
-    return _Element(unit.before, unit.position, last, tokens, more)
+    is_waiting = any(answer.entry is None for answer in unit.answers)
+    return _Element(
+        unit.before, unit.position, last, tokens, more, waits_behind=unit.said[-1].position if is_waiting else 0
+    )
 
 
 def _cuts(tail: Sequence[_Element], room: int, margin: int) -> tuple[dict[int, int], EpochStart]:

@@ -257,6 +257,12 @@ def is_whole(loop: Loop) -> bool:
     return loop.level == "whole" and all(unit.level == "whole" for unit in loop.units)
 
 
+@once
+def pinned_tokens(loop: Loop) -> int:
+    """Return the tokens of a loop's pinned messages."""
+    return sum(unit.tokens for unit in loop.units if unit.pinned)
+
+
 def pinned_alone(loop: Loop, reason: str) -> Loop:
     """Return a loop that is out but for its pinned messages."""
     units = tuple(unit for unit in loop.units if unit.pinned)

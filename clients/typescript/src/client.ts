@@ -170,7 +170,7 @@ export class Turnlog {
         wait = Math.max(wait, retryAfterMs(answer));
         if (!RETRIED.has(answer.status) || left <= 0 || wait > MAX_WAIT_MS) return answer;
       } catch (error) {
-        if (left <= 0) throw new TurnlogError(0, "unreachable", `can't reach ${request.url.origin}: ${String(error)}`);
+        if (left <= 0) throw unreachable(request, error);
       }
       await new Promise((resolve) => setTimeout(resolve, wait));
     }
@@ -245,6 +245,16 @@ function inUtf8(headers: Record<string, string>): Headers {
   const sent = new Headers();
   for (const [name, value] of Object.entries(headers)) sent.set(name, Buffer.from(value).toString("latin1"));
   return sent;
+}
+
+/** Return the error of a call without an answer. Its `problem` has the key with which the call may be repeated. */
+function unreachable({ url, headers }: Request, error: unknown): TurnlogError {
+  // `fetch` says why it has failed in the cause of its error: by a code alone where it has tried several addresses.
+  const cause = ((error instanceof Error && error.cause) || error) as { message?: string; code?: string };
+  const reason = cause.message || cause.code || String(error);
+  const key = headers["idempotency-key"];
+  const problem = key === undefined ? {} : { idempotency_key: key };
+  return new TurnlogError(0, "unreachable", `can't reach ${url.origin}: ${reason}`, problem);
 }
 
 function isSuccess({ status }: Answer): boolean {

@@ -72,6 +72,19 @@ test("a call is tried again with the same key", async () => {
   await assert.rejects(new Turnlog(url, { pauseMs: 1, maxTries: 2 }).session("s").info(), { code: "unreachable" });
 });
 
+test("a call without an answer says why, and which key repeats it", async () => {
+  const server = createServer().listen(0, "127.0.0.1");
+  await new Promise((resolve) => server.once("listening", resolve));
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  await new Promise((resolve) => server.close(resolve));
+  const session = new Turnlog(url, { maxTries: 1 }).session("s");
+  await assert.rejects(session.info(), { code: "unreachable", problem: {}, message: /^can't reach http:\S+: connect ECONNREFUSED/ });
+  const fails: typeof fetch = async () => { throw new TypeError("fetch failed", { cause: Object.assign(new AggregateError([]), { code: "ECONNREFUSED" }) }); };
+  await assert.rejects(new Turnlog(url, { fetch: fails, maxTries: 1 }).session("s").info(), { message: `can't reach ${url}: ECONNREFUSED` });
+  await assert.rejects(session.append([{ role: "user", content: "a" }], {}, { idempotencyKey: "turn-1" }), { problem: { idempotency_key: "turn-1" } });
+  await assert.rejects(session.append([{ role: "user", content: "a" }]), (error: TurnlogError) => typeof error.problem["idempotency_key"] === "string");
+});
+
 test("an answer that is not Turnlog's is an error with a code, whatever its status", async () => {
   const bodies = ["<html>Sign in</html>", "", "null", '"hello"'];
   for (const status of [200, 301, 303, 404, 500]) {

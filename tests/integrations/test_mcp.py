@@ -287,6 +287,36 @@ def test_sessions_messages_and_windows_are_resources(harness: Harness) -> None:
     assert "no session" not in read_all(make_server(log, "team/desk:1"), session_uri("other"))[0], "it knows no other"
 
 
+def test_half_a_character_of_a_message_is_sent_as_a_replacement_character(harness: Harness) -> None:
+    """The SDK sends UTF-8. An answer that has no UTF-8 is never sent, and its client waits without end."""
+    from mcp import Client
+
+    from turnlog.integrations.mcp import make_server
+
+    log = harness.log()
+    talked(log)
+    call = {"id": "c2", "type": "function", "function": {"name": "look_up", "arguments": '{"q": "half \ud83d"}'}}
+    result = {"role": "tool", "tool_call_id": "c2", "content": "half \ud83d of a parcel"}
+    log.sessions.get("desk").append(
+        {"role": "user", "content": "half \ud83d"}, {"role": "assistant", "tool_calls": [call]}, result
+    )
+
+    async def read() -> list[str]:
+        async with Client(make_server(log)) as client:
+            answers = [
+                await client.call_tool("recall_tool_call", {"session_id": "desk", "ref": "7.0"}),
+                await client.call_tool("search_history", {"session_id": "desk", "q": "half"}),
+                await client.call_tool("build_context", {"session_id": "desk"}),
+                await client.read_resource("turnlog://sessions/desk/messages"),
+                await client.read_resource("turnlog://sessions/desk/window"),
+                await client.get_prompt("continue_session", {"session_id": "desk"}),
+            ]
+            return [answer.model_dump_json() for answer in answers]
+
+    for sent in asyncio.run(read()):
+        assert "\ufffd" in sent
+
+
 def test_prompts_continue_a_session_and_answer_from_it(harness: Harness) -> None:
     from mcp import Client
 

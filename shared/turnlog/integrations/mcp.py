@@ -32,6 +32,7 @@ from turnlog import __version__
 from turnlog.client import without_none
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import TurnlogError
+from turnlog.core.json_values import sendable_json, sendable_text
 from turnlog.core.models import FormatName
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 
@@ -250,7 +251,7 @@ def _add_resources(server: MCPServer[Any], log: Turnlog, only: str | None) -> No
         """The newest 100 messages of a session, with their positions."""
         of_session = log.sessions.of(session_id)
         after = max(0, of_session.info().head - _MESSAGES)
-        return of_session.page(after=after, limit=_MESSAGES).model_dump_json()
+        return _json(of_session.page(after=after, limit=_MESSAGES).model_dump(mode="json"))
 
     def window(session_id: str) -> str:
         """The window of a session for the next model call, in OpenAI's chat format."""
@@ -338,12 +339,14 @@ _JSON = "application/json"
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return sendable_text(json.dumps(value, ensure_ascii=False))
 
 
 def _structured(value: dict[str, Any]) -> CallToolResult:
     """Return a result as structured content, and as text for hosts that read no structure."""
-    return CallToolResult(content=[TextContent(type="text", text=_json(value))], structured_content=value)
+    return CallToolResult(
+        content=[TextContent(type="text", text=_json(value))], structured_content=sendable_json(value)
+    )
 
 
 AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
@@ -386,14 +389,15 @@ def _errors_as(kind: Callable[[str], Exception]) -> Iterator[None]:
 
 def _executed(session: Session, name: str, arguments: Mapping[str, Any]) -> list[Any]:
     answer = session.execute_tool(name, without_none(arguments))
+    text = sendable_text(answer.text)
     if answer.is_error:
-        raise ToolError(answer.text)
+        raise ToolError(text)
     images = [
         ImageContent(type="image", data=block.data, mime_type=block.media_type or "image/png")
         for block in answer.media
         if block.kind == "image" and block.data
     ]
-    return [answer.text, *images]
+    return [text, *images]
 
 
 def _bound(tool: Callable[..., Any], log: Turnlog, session_id: str | None) -> Callable[..., Any]:

@@ -304,7 +304,7 @@ def _value(parameter: Parameter, text: str) -> int | str | bool:
     if parameter.kind == "string" or number is None:
         return text
     if not 1 <= number <= MAX_POSITION:
-        raise InvalidInputError.at(f"/query/{name}", f"{name} is not a position from 1 to {MAX_POSITION}")
+        raise InvalidInputError.at(f"/query/{name}", f"{name} is not a position from 1 to the head")
     return number
 
 

@@ -183,7 +183,7 @@ def test_the_same_call_again_and_calls_that_are_refused(harness: Harness) -> Non
         session.rewind(99)
     with pytest.raises(InvalidInputError, match="'yesterday' is neither a position nor a time"):
         session.rewind("yesterday")
-    with pytest.raises(InvalidInputError, match=r"^0 is neither a position from 1 to [0-9]+ nor a time"):
+    with pytest.raises(InvalidInputError, match=r"^0 is neither a position from 1 to the head nor a time such as"):
         session.rewind(0)
     with pytest.raises(NotFoundError):
         log.sessions.of("not-there").rewind(1)

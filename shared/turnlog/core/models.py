@@ -53,7 +53,7 @@ def _moment(value: object) -> int | str:
         return value
     if isinstance(value, str) and len(value) <= TIME_CHARS:
         return value
-    raise ValueError(f"{value!r:.64} is neither a position from 1 to {MAX_POSITION} nor a time (RFC 3339)")
+    raise ValueError(f"{value!r:.64} is neither a position from 1 to the head nor a time such as 2026-01-31T12:00:00Z")
 
 
 At: TypeAlias = Annotated[

@@ -7,8 +7,10 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from turnlog.client import retried
 from turnlog.client.documents import Document, Documents
@@ -88,8 +90,12 @@ class KeptDocuments:
         self._write(lambda: self._documents.put_many(documents, then=then))
 
     def replace(self, key: str, value: Any, before: Document | None) -> None:
-        """Write JSON in place of the document ``before``, or where there is none. Raises `DocumentChangedError`."""
-        data = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
+        """Write JSON in place of the document ``before``, or where there is none. Raises `DocumentChangedError`.
+
+        Models, dataclasses, dates and other Python values are written as Pydantic writes them, unknown ones as their text.
+        """
+        text = json.dumps(value, ensure_ascii=False, default=partial(to_jsonable_python, fallback=str))
+        data = text.encode("utf-8", "surrogatepass")
         self.put(key, data, if_absent=before is None, if_revision=before.revision if before is not None else None)
 
     def change(self, key: str, change: Callable[[Any], Any]) -> Any:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import dataclass
+from datetime import date
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from tests.conftest import Harness
 from turnlog.log import commit, read_lines
@@ -55,6 +60,44 @@ async def told(service: Any) -> list[Any]:
 @pytest.mark.every_engine
 def test_it_tells_what_the_service_in_memory_tells(harness: Harness) -> None:
     assert asyncio.run(told(service_of(harness))) == asyncio.run(told(adk.InMemorySessionService()))
+
+
+class Order(BaseModel):
+    number: int = 7
+
+
+@dataclass
+class Place:
+    shelf: str = "B"
+
+
+class Size(Enum):
+    LARGE = "l"
+
+
+def test_python_values_of_a_state_are_what_the_service_on_sqlite_makes_of_them(
+    harness: Harness, tmp_path: Path
+) -> None:
+    from google.adk.sessions.sqlite_session_service import SqliteSessionService
+
+    values = {
+        "order": Order(),
+        "place": Place(),
+        "size": Size.LARGE,
+        "set": {1},
+        "day": date(2026, 1, 31),
+        "data": b"ab",
+    }
+    state = values | {"app:order": Order(), "user:list": [Order()]}
+
+    async def read(service: Any) -> list[Any]:
+        session = await service.create_session(**APP, session_id="one", state=dict(state))
+        await service.append_event(session, event_of(1, {f"{name}_later": value for name, value in state.items()}))
+        return [(await service.get_session(**APP, session_id="one")).state, await service.get_user_state(**APP)]
+
+    stored = asyncio.run(read(service_of(harness)))
+    assert stored == asyncio.run(read(SqliteSessionService(str(tmp_path / "adk.db"))))
+    assert stored[0]["order"] == {"number": 7}
 
 
 def test_the_newest_events_are_read_without_the_older_ones(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

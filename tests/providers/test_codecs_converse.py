@@ -215,10 +215,25 @@ def test_document_names(name: str, legal: str) -> None:
     assert document_name(name) == legal
 
 
-def test_a_document_is_read_and_comes_back() -> None:
+def test_a_document_is_read() -> None:
     block = {"document": {"format": "pdf", "name": "a", "source": {"bytes": "AA=="}}}
+    assert CODEC.parse({"role": "user", "content": [block]}).content == (
+        Media("file", "application/pdf", data="AA==", name="a"),
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"bytes": "AA=="},
+        {"s3Location": {"uri": "s3://bucket/key", "bucketOwner": "111122223333"}},
+        {"text": "t"},
+        {"content": [{"text": "t"}]},
+    ],
+)
+def test_a_document_comes_back_from_each_source(source: dict[str, Any]) -> None:
+    block = {"document": {"format": "pdf", "name": "a", "source": source}}
     body = {"role": "user", "content": [block, {"text": "x"}]}
-    assert CODEC.parse(body).content[0] == Media("file", "application/pdf", data="AA==", name="a")
     assert sent(given(body)) == [body]
 
 

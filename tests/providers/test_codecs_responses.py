@@ -213,6 +213,24 @@ def test_repairs_of_items() -> None:
     ]
 
 
+OF_INPUT, OF_OUTPUT = {"type": "input_text", "text": "a"}, {"type": "output_text", "text": "a"}
+REFUSAL = {"type": "refusal", "refusal": "b"}
+
+
+@pytest.mark.parametrize(
+    ("role", "parts"),
+    [
+        ("user", [OF_INPUT, REFUSAL]),
+        ("system", [OF_INPUT, REFUSAL]),
+        ("user", [OF_OUTPUT, {**OF_INPUT, "text": "b"}]),
+        ("assistant", [OF_INPUT, REFUSAL]),
+    ],
+)
+def test_no_text_is_lost_for_a_part_that_only_another_role_may_have(role: str, parts: list[dict[str, Any]]) -> None:
+    sent = build_window([USER, {"role": role, "content": parts}], format="openai_responses").messages
+    assert {"role": role, "content": "a\nb"} in sent
+
+
 def test_the_system_text_is_the_first_item_and_an_empty_input_has_a_line() -> None:
     assert CODEC.render([], system="s", tools=()).messages == [{"role": "system", "content": "s"}]
     assert CODEC.render([], system=None, tools=()).messages == [{"role": "user", "content": FIRST_USER}]

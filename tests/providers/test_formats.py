@@ -162,5 +162,6 @@ def test_tools_are_sent_in_the_shape_of_the_format_and_within_the_budget(log: Tu
 @pytest.mark.parametrize("kind", [None, 1, True, [], {}, [[]], {"type": []}])
 def test_a_part_whose_type_is_no_text_is_of_no_format(kind: object) -> None:
     """Strangers send what they like: nothing of it ends the search for a format with an untyped error."""
-    for body in ({"role": "user", "content": [{"type": kind}]}, {"type": kind, "content": [{"type": kind}]}):
+    part = {"type": kind}
+    for body in ({"role": "user", "content": [part]}, {"role": "user", "parts": [part]}, {**part, "content": [part]}):
         assert recognise(body) is recognise({"role": "user", "content": "hi"})

@@ -295,6 +295,12 @@ def test_a_wrong_query_parameter_is_422_and_named(session: Service, path: str, q
     assert next(iter(query)) in problem["errors"][0]["pointer"]
 
 
+def test_words_of_digits_are_searched_as_a_text(session: Service) -> None:
+    session("POST", "/v1/sessions/s/messages", body={"messages": [{"role": "user", "content": "flight 2024"}]})
+    status, answer, _ = session("GET", "/v1/sessions/s/search", query={"q": "2024"})
+    assert (status, len(answer["results"])) == (200, 1)
+
+
 def test_a_bad_cursor_is_400(session: Service) -> None:
     assert session("GET", "/v1/sessions", query={"cursor": "made-up"})[0] == 400
 

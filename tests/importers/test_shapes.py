@@ -319,6 +319,14 @@ def test_a_file_that_is_no_json_is_refused_with_what_is_wrong(
         import_files(log, [path])
 
 
+def test_json_lines_of_no_known_shape_are_not_said_to_be_no_json(log: Turnlog, tmp_path: Path) -> None:
+    path = tmp_path / "what.jsonl"
+    path.write_text('{"history": 1}\n7')
+    with pytest.raises(UnknownSourceError, match="what") as raised:
+        import_files(log, [path])
+    assert "JSON:" not in str(raised.value)
+
+
 def test_a_shape_may_be_named_and_must_be_the_files(log: Turnlog, tmp_path: Path) -> None:
     assert statuses(import_files(log, [FLAT], shape="flat")) == ["new"]
     with pytest.raises(UnknownSourceError, match="flat message lists"):

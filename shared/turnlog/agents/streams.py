@@ -84,8 +84,8 @@ def text_or_empty(value: object) -> str:
 
 
 def integer_or(value: object, default: int) -> int:
-    """Return the value if it is an integer and no truth value, else ``default``."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
+    """Return the value if it is an integer, else ``default``."""
+    return value if isinstance(value, int) else default
 
 
 def parsed_input(text: str) -> JsonObject:

@@ -207,7 +207,7 @@ def _shaped(response: Response, app: Application, owner: Owner, session_id: str)
         disposition = f'attachment; filename="{answer.filename}"'
         headers = {"Content-Disposition": disposition, "X-Content-Type-Options": "nosniff"}
         return ApiAnswer(status, answer.data, FILE, headers)
-    data = encode_json(answer.model_dump(mode="python") if isinstance(answer, Answer) else answer)
+    data = encode_json(answer.model_dump() if isinstance(answer, Answer) else answer)
     if len(data) <= MAX_ANSWER_BYTES or fits_as_text(data.decode("utf-8"), len(data)):
         return ApiAnswer(status, data)
     with serving(owner.tenant_id):

@@ -19,10 +19,10 @@ from turnlog.agents.streams import (
     list_or_empty,
     mapping_or_empty,
     parsed_input,
-    text_or_empty,
     usage_of,
 )
 from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.providers.blocks import string_of
 
 _JOINED = {"text_delta": "text", "thinking_delta": "thinking"}
 
@@ -40,13 +40,13 @@ class AnthropicAccumulator(Accumulator):
 
     @staticmethod
     def recognises(event: Event) -> bool:
-        return text_or_empty(event.get("type")).startswith(("message_", "content_block_"))
+        return string_of(event.get("type")).startswith(("message_", "content_block_"))
 
     def add(self, event: Event) -> None:
         kind, index = event.get("type"), integer_or(event.get("index"), 0)
         if kind == "message_start":
             message = mapping_or_empty(event.get("message"))
-            self._role = text_or_empty(message.get("role")) or self._role
+            self._role = string_of(message.get("role")) or self._role
             self._count(message)
             for block_index, block in enumerate(list_or_empty(message.get("content"))):
                 self._blocks[block_index] = copy.deepcopy(dict(mapping_or_empty(block)))
@@ -56,7 +56,7 @@ class AnthropicAccumulator(Accumulator):
             self._add(index, mapping_or_empty(event.get("delta")))
         elif kind == "message_delta":
             self.finish_reason = (
-                text_or_empty(mapping_or_empty(event.get("delta")).get("stop_reason")) or self.finish_reason
+                string_of(mapping_or_empty(event.get("delta")).get("stop_reason")) or self.finish_reason
             )
             self._count(event)
         elif kind == "error":
@@ -77,18 +77,18 @@ class AnthropicAccumulator(Accumulator):
     @property
     def text(self) -> str:
         blocks = [block for _, block in sorted(self._blocks.items())]
-        return "".join(text_or_empty(block.get("text")) for block in blocks if block.get("type") == "text")
+        return "".join(string_of(block.get("text")) for block in blocks if block.get("type") == "text")
 
     def _add(self, index: int, delta: Event) -> None:
-        kind = text_or_empty(delta.get("type"))
+        kind = string_of(delta.get("type"))
         block = self._blocks.setdefault(index, {"type": "thinking" if kind.startswith("think") else "text"})
         if kind in _JOINED:
             name = _JOINED[kind]
-            block[name] = text_or_empty(block.get(name)) + text_or_empty(delta.get(name))
+            block[name] = string_of(block.get(name)) + string_of(delta.get(name))
         elif kind == "input_json_delta":
-            self._inputs[index] = self._inputs.get(index, "") + text_or_empty(delta.get("partial_json"))
+            self._inputs[index] = self._inputs.get(index, "") + string_of(delta.get("partial_json"))
         elif kind == "signature_delta":
-            block["signature"] = text_or_empty(delta.get("signature"))
+            block["signature"] = string_of(delta.get("signature"))
         elif kind == "compaction_delta":
             block |= {name: copy.deepcopy(value) for name, value in delta.items() if name != "type"}
         elif kind == "citations_delta":
@@ -120,13 +120,13 @@ class ConverseAccumulator(Accumulator):
             fields = mapping_or_empty(value)
             index = integer_or(fields.get("contentBlockIndex"), 0)
             if kind == "messageStart":
-                self._role = text_or_empty(fields.get("role")) or self._role
+                self._role = string_of(fields.get("role")) or self._role
             elif kind == "contentBlockStart":
                 self._blocks[index] = copy.deepcopy(dict(mapping_or_empty(fields.get("start"))))
             elif kind == "contentBlockDelta":
                 self._add(index, mapping_or_empty(fields.get("delta")))
             elif kind == "messageStop":
-                self.finish_reason = text_or_empty(fields.get("stopReason")) or "end_turn"
+                self.finish_reason = string_of(fields.get("stopReason")) or "end_turn"
             elif kind == "metadata":
                 self.usage = usage_of(self.format, fields.get("usage")) or self.usage
             elif kind.endswith("Exception"):
@@ -154,12 +154,12 @@ class ConverseAccumulator(Accumulator):
         if "text" in delta:
             if "citationsContent" in block:
                 cited = _object(block, "citationsContent")
-                cited["content"] = [{"text": _text(block) + text_or_empty(delta["text"])}]
+                cited["content"] = [{"text": _text(block) + string_of(delta["text"])}]
             else:
-                block["text"] = text_or_empty(block.get("text")) + text_or_empty(delta["text"])
+                block["text"] = string_of(block.get("text")) + string_of(delta["text"])
         elif "toolUse" in delta:
             block.setdefault("toolUse", {})
-            self._inputs[index] = self._inputs.get(index, "") + text_or_empty(
+            self._inputs[index] = self._inputs.get(index, "") + string_of(
                 mapping_or_empty(delta["toolUse"]).get("input")
             )
         elif "reasoningContent" in delta:
@@ -180,11 +180,11 @@ class ConverseAccumulator(Accumulator):
         text = _object(reasoning, "reasoningText")
         for name in ("text", "signature"):
             if name in delta:
-                text[name] = text_or_empty(text.get(name)) + text_or_empty(delta[name])
+                text[name] = string_of(text.get(name)) + string_of(delta[name])
 
     def _add_citation(self, block: JsonObject, citation: object) -> None:
         if "citationsContent" not in block:
-            block["citationsContent"] = {"content": [{"text": text_or_empty(block.pop("text", ""))}], "citations": []}
+            block["citationsContent"] = {"content": [{"text": string_of(block.pop("text", ""))}], "citations": []}
         cited = _object(block, "citationsContent")
         cited["citations"] = [*list_or_empty(cited.get("citations")), cast("JsonValue", copy.deepcopy(citation))]
 
@@ -194,7 +194,7 @@ class ConverseAccumulator(Accumulator):
         for part in map(mapping_or_empty, parts):
             newest = content[-1] if content else None
             if "text" in part and isinstance(newest, dict) and "text" in newest:
-                newest["text"] = text_or_empty(newest["text"]) + text_or_empty(part["text"])
+                newest["text"] = string_of(newest["text"]) + string_of(part["text"])
             else:
                 content.append(cast("JsonValue", copy.deepcopy(dict(part))))
 
@@ -209,8 +209,8 @@ class ConverseAccumulator(Accumulator):
 
 def _add_bytes(block: JsonObject, name: str, added: object) -> None:
     """Add bytes, or their base64, to the base64 under a name. Text that is no base64 stays as it is."""
-    piece = base64.b64encode(added).decode() if isinstance(added, bytes) else text_or_empty(added)
-    pieces = [text_or_empty(block.get(name)), piece]
+    piece = base64.b64encode(added).decode() if isinstance(added, bytes) else string_of(added)
+    pieces = [string_of(block.get(name)), piece]
     block[name] = "".join(pieces)
     with suppress(ValueError):
         block[name] = base64.b64encode(b"".join(map(base64.b64decode, pieces))).decode()
@@ -227,8 +227,8 @@ def _object(block: JsonObject, name: str) -> JsonObject:
 def _text(block: JsonObject) -> str:
     if "citationsContent" in block:
         parts = list_or_empty(mapping_or_empty(block["citationsContent"]).get("content"))
-        return "".join(text_or_empty(mapping_or_empty(part).get("text")) for part in parts)
-    return text_or_empty(block.get("text"))
+        return "".join(string_of(mapping_or_empty(part).get("text")) for part in parts)
+    return string_of(block.get("text"))
 
 
 _OWN = frozenset({"role", "content", "tool_calls"})
@@ -258,7 +258,7 @@ class ChatAccumulator(Accumulator):
             self.choices = max(self.choices, index + 1)
             if index == 0:
                 self._add(mapping_or_empty(choice.get("delta")))
-                self.finish_reason = text_or_empty(choice.get("finish_reason")) or self.finish_reason
+                self.finish_reason = string_of(choice.get("finish_reason")) or self.finish_reason
 
     @property
     def messages(self) -> list[JsonObject]:
@@ -274,11 +274,11 @@ class ChatAccumulator(Accumulator):
     @property
     def text(self) -> str:
         if isinstance(self._content, list):
-            return "".join(text_or_empty(mapping_or_empty(part).get("text")) for part in self._content)
+            return "".join(string_of(mapping_or_empty(part).get("text")) for part in self._content)
         return self._content or ""
 
     def _add(self, delta: Event) -> None:
-        self._role = text_or_empty(delta.get("role")) or self._role
+        self._role = string_of(delta.get("role")) or self._role
         if "content" in delta:
             self._content = _joined(self._content, delta["content"])
         for part in list_or_empty(delta.get("tool_calls")):
@@ -292,7 +292,7 @@ class ChatAccumulator(Accumulator):
 
     def _add_call(self, part: Event) -> None:
         """Add a part of a tool call to the call with its index or id, or to a new call."""
-        call_id, index = text_or_empty(part.get("id")), part.get("index")
+        call_id, index = string_of(part.get("id")), part.get("index")
         call = next((other for other in self._calls if other.index == index), None) if index is not None else None
         if index is None and self._calls and not call_id:
             call = self._calls[-1]
@@ -323,13 +323,13 @@ class _Call:
         self._others: JsonObject = {}
 
     def add(self, part: Event) -> None:
-        self.id = self.id or text_or_empty(part.get("id"))
-        self._kind = text_or_empty(part.get("type")) or self._kind or ("custom" if "custom" in part else "")
+        self.id = self.id or string_of(part.get("id"))
+        self._kind = string_of(part.get("type")) or self._kind or ("custom" if "custom" in part else "")
         function = mapping_or_empty(part.get("function")) or mapping_or_empty(part.get("custom"))
-        name = text_or_empty(function.get("name"))
+        name = string_of(function.get("name"))
         self._name += "" if name == self._name else name
         arguments = function.get("arguments", function.get("input"))
-        self._arguments += text_or_empty(arguments)
+        self._arguments += string_of(arguments)
         for key, value in part.items():
             if key not in ("index", "id", "type", "function", "custom") and value is not None:
                 self._others[key] = _merged(self._others.get(key), value)
@@ -388,10 +388,10 @@ class ResponsesAccumulator(Accumulator):
 
     @staticmethod
     def recognises(event: Event) -> bool:
-        return text_or_empty(event.get("type")).startswith("response.")
+        return string_of(event.get("type")).startswith("response.")
 
     def add(self, event: Event) -> None:
-        kind, index = text_or_empty(event.get("type")), integer_or(event.get("output_index"), 0)
+        kind, index = string_of(event.get("type")), integer_or(event.get("output_index"), 0)
         if kind in ("response.output_item.added", "response.output_item.done"):
             self._items[index] = copy.deepcopy(dict(mapping_or_empty(event.get("item"))))
         elif kind in _ENDS:
@@ -414,17 +414,17 @@ class ResponsesAccumulator(Accumulator):
             if item.get("type") == "message"
             for part in list_or_empty(item.get("content"))
         ]
-        return "".join(text_or_empty(part.get("text")) for part in parts)
+        return "".join(string_of(part.get("text")) for part in parts)
 
     def _end(self, reason: str, response: Event) -> None:
-        self.finish_reason = text_or_empty(mapping_or_empty(response.get("incomplete_details")).get("reason")) or reason
+        self.finish_reason = string_of(mapping_or_empty(response.get("incomplete_details")).get("reason")) or reason
         self.usage = usage_of(self.format, response.get("usage")) or self.usage
         output = response.get("output")
         if isinstance(output, list) and len(output) >= len(self._items):
             self._items = {index: copy.deepcopy(dict(mapping_or_empty(item))) for index, item in enumerate(output)}
 
     def _add(self, item: JsonObject, kind: str, event: Event) -> None:
-        delta, index = text_or_empty(event.get("delta")), integer_or(event.get("content_index"), 0)
+        delta, index = string_of(event.get("delta")), integer_or(event.get("content_index"), 0)
         if kind == "response.content_part.added":
             _set(item, "content", index, mapping_or_empty(event.get("part")))
         elif kind == "response.reasoning_summary_part.added":
@@ -432,14 +432,14 @@ class ResponsesAccumulator(Accumulator):
         elif kind in _PARTS:
             field, name = _PARTS[kind]
             part = _part_at(item, field, index, "output_text" if name == "text" else name)
-            part[name] = text_or_empty(part.get(name)) + delta
+            part[name] = string_of(part.get(name)) + delta
         elif kind in _TEXTS:
-            item[_TEXTS[kind]] = text_or_empty(item.get(_TEXTS[kind])) + delta
+            item[_TEXTS[kind]] = string_of(item.get(_TEXTS[kind])) + delta
         elif kind in _THOUGHTS:
             field, part_type = _THOUGHTS[kind]
             part_index = integer_or(event.get("summary_index"), 0) if field == "summary" else index
             part = _part_at(item, field, part_index, part_type)
-            part["text"] = text_or_empty(part.get("text")) + delta
+            part["text"] = string_of(part.get("text")) + delta
         elif kind == "response.output_text.annotation.added":
             part = _part_at(item, "content", index, "output_text")
             part["annotations"] = [*list_or_empty(part.get("annotations")), copy.deepcopy(event.get("annotation"))]

@@ -78,11 +78,6 @@ def list_or_empty(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def text_or_empty(value: object) -> str:
-    """Return the value if it is a text, else an empty one."""
-    return value if isinstance(value, str) else ""
-
-
 def integer_or(value: object, default: int) -> int:
     """Return the value if it is an integer, else ``default``."""
     return value if isinstance(value, int) else default

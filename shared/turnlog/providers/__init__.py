@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, TypeAlias
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once
 from turnlog.core.messages import Message
-from turnlog.providers.blocks import convert_tools, is_safe_id
+from turnlog.providers.blocks import convert_tools, is_safe_name
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Codec(ABC):
 
     def legal_id(self, call_id: str) -> bool:
         """Return whether the provider accepts this call id."""
-        return is_safe_id(call_id)
+        return is_safe_name(call_id)
 
     @abstractmethod
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:

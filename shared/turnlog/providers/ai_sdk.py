@@ -19,7 +19,7 @@ from turnlog.providers.blocks import (
     convert_tools,
     given_role,
     invalid_message,
-    is_tool_name,
+    is_safe_name,
     json_text,
     legal_tool_name,
     placeholder_text,
@@ -84,7 +84,7 @@ class AiSdkCodec(Codec):
         if (
             not isinstance(content, list)
             or not content
-            or not all(is_tool_name(call.name) for call in message.tool_calls)
+            or not all(is_safe_name(call.name) for call in message.tool_calls)
         ):
             return None
         calls, results = iter(turn.call_ids), iter(turn.result_ids)

@@ -22,8 +22,8 @@ from turnlog.providers.blocks import (
     content_blocks,
     given_role,
     invalid_message,
+    is_safe_name,
     is_thinking,
-    is_tool_name,
     json_text,
     legal_tool_name,
     placeholder_text,
@@ -139,7 +139,7 @@ class AnthropicCodec(AlternatingCodec):
             call, call_id = next(ids.calls)
             if kind != "tool_use":
                 return block if call_id == call.id else {**block, "id": _hosted_id(call_id, kind)}
-            if is_tool_name(call.name) and isinstance(block.get("input"), dict):
+            if is_safe_name(call.name) and isinstance(block.get("input"), dict):
                 return block if block.get("id") == call_id else {**block, "id": call_id}
             ids.is_altered = True
             return {**block, **self.call_block(call, call_id)}

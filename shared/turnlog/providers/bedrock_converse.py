@@ -20,8 +20,8 @@ from turnlog.providers.alternation import AlternatingCodec, IdsToSend, Layout, e
 from turnlog.providers.blocks import (
     content_blocks,
     given_role,
+    is_safe_name,
     is_thinking,
-    is_tool_name,
     json_text,
     legal_tool_name,
     placeholder_text,
@@ -184,7 +184,7 @@ class BedrockConverseCodec(AlternatingCodec):
         use, result = _run_by_caller(block, "toolUse"), _run_by_caller(block, "toolResult")
         if use is not None:
             call, call_id = next(ids.calls)
-            if is_tool_name(call.name) and isinstance(use.get("input"), dict):
+            if is_safe_name(call.name) and isinstance(use.get("input"), dict):
                 return block if use.get("toolUseId") == call_id else {**block, "toolUse": {**use, "toolUseId": call_id}}
             ids.is_altered = True
             return {**block, "toolUse": {**use, **_use(call, call_id)}}

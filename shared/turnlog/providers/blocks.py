@@ -77,7 +77,7 @@ def tool_input(call: ToolCall) -> JsonValue:
     return arguments_value(call) if call.arguments.strip() else {}
 
 
-def string_of(value: JsonValue) -> str:
+def string_of(value: object) -> str:
     """Return the value of a string field, or an empty string when it is missing, null or of another type."""
     return value if isinstance(value, str) else ""
 
@@ -169,7 +169,7 @@ def kind_of(block: object) -> str:
     if not isinstance(block, Opaque) or not isinstance(block.value, dict):
         return "thinking" if isinstance(block, Thinking) else "unknown"
     kind = string_of(block.value.get("type")) or next(iter(block.value), "")
-    return kind if is_tool_name(kind) else "unknown"
+    return kind if is_safe_name(kind) else "unknown"
 
 
 _READABLE = ("title", "text", "context", "content")
@@ -206,26 +206,21 @@ def content_blocks(content: JsonValue, pointer: str) -> list[JsonObject]:
     return [block for block in content if isinstance(block, dict)]
 
 
-_NAME_OR_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def is_tool_name(name: str) -> bool:
-    """Return whether every provider accepts the name."""
-    return _NAME_OR_ID.fullmatch(name) is not None
+def is_safe_name(name: str) -> bool:
+    """Return whether every provider accepts a tool's name or a call's id: at most 64 letters, digits, ``_`` and ``-``."""
+    return _SAFE_NAME.fullmatch(name) is not None
 
 
 def legal_tool_name(name: str) -> str:
     """Return a name that every provider accepts: ``name`` itself, or its legal characters with a hash that keeps names distinct."""
-    if is_tool_name(name):
+    if is_safe_name(name):
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     legal_chars = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:48]
     return f"{legal_chars}_{digest}" if legal_chars else f"tool_{digest}"
-
-
-def is_safe_id(call_id: str) -> bool:
-    """Return whether the id has only letters, digits, ``_`` and ``-``, and at most 64 of them."""
-    return _NAME_OR_ID.fullmatch(call_id) is not None
 
 
 _OPEN, _CLOSE = "<turnlog-data kind={kind!r}>", "</turnlog-data>"

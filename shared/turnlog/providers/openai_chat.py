@@ -19,7 +19,7 @@ from turnlog.providers.blocks import (
     file_fields,
     given_role,
     invalid_message,
-    is_tool_name,
+    is_safe_name,
     json_text,
     legal_tool_name,
     marked_error,
@@ -288,7 +288,7 @@ def _legal_content(body: JsonObject, message: Message) -> bool:
 def _repaired_call(call: JsonValue, parsed: ToolCall, call_id: str) -> JsonObject:
     assert isinstance(call, dict)  # noqa: S101 - parsed before
     function, custom, kind = call.get("function"), call.get("custom"), call.get("type")
-    is_legal = is_tool_name(parsed.name) and (
+    is_legal = is_safe_name(parsed.name) and (
         (kind == "function" and _has_strings(function, "name", "arguments"))
         or (kind == "custom" and function is None and _has_strings(custom, "name", "input"))
     )

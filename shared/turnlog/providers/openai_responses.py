@@ -22,7 +22,7 @@ from turnlog.providers.blocks import (
     file_fields,
     given_role,
     invalid_message,
-    is_tool_name,
+    is_safe_name,
     legal_tool_name,
     marked_error,
     media_from_file,
@@ -147,7 +147,7 @@ def _repaired_item(turn: Turn, body: JsonObject) -> JsonObject | None:
     kind = body.get("type", "message")
     if (shape := shape_of_call(body)) is not None:
         is_legal = kind not in _WITH_NAME or (
-            is_tool_name(message.tool_calls[0].name) and isinstance(body.get(_WITH_NAME[str(kind)]), str)
+            is_safe_name(message.tool_calls[0].name) and isinstance(body.get(_WITH_NAME[str(kind)]), str)
         )
         has_own_id = not shape.output or (shape.may_lack_id and body.get("call_id") is None)
         repaired = body if has_own_id else _with_id(body, (shape.call_id,), turn.call_ids[0])

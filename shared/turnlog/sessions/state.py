@@ -138,16 +138,13 @@ def check_agent(state: JsonObject, agent_id: str, before: JsonValue, *, pointer:
     problems = [
         problem
         for problem in validate(state)
-        if problem not in kept or _is_changed(problem.pointer.split("/")[1], earlier or {}, state)
+        for name in [problem.pointer.split("/")[1]]
+        if problem not in kept or not equal((earlier or {}).get(name), state.get(name))
     ]
     if not problems and state["agent_id"] != agent_id:
         problems = [Problem("wrong_agent_id", "/agent_id", "agent_id differs from the agent's key in the state")]
     if problems:
         raise _invalid([replace(problem, pointer=pointer + problem.pointer) for problem in problems])
-
-
-def _is_changed(name: str, before: JsonObject, after: JsonObject) -> bool:
-    return not equal(before.get(name), after.get(name))
 
 
 def has_pending(state: SessionState) -> bool:

@@ -240,9 +240,10 @@ def _until(item: Item, header: Header) -> int | None:
 
 
 def _contents(commit: Commit, values: Mapping[str, JsonValue]) -> dict[str, bytes]:
-    places = {_checked_place(place) for place in values}
+    if not all(map(_PLACE.fullmatch, values)):
+        raise ValueError("place")
     payloads = [payload for payload in map(payload_of, commit.lines) if payload is not None]
-    if {payload.place for payload in payloads} != places:
+    if {payload.place for payload in payloads} != values.keys():
         raise CorruptError("its payloads are not those that it names", item=commit_sort_key(commit.header.first))
     return {payload.place: _content(payload, values[payload.place]) for payload in payloads}
 
@@ -260,12 +261,6 @@ def _checked_name(name: str) -> str:
     if name in _RESERVED_NAMES or not _NAME.fullmatch(name):
         raise ValueError("header")
     return name
-
-
-def _checked_place(place: str) -> str:
-    if not _PLACE.fullmatch(place):
-        raise ValueError("place")
-    return place
 
 
 def _text_or_number(value: object) -> str | int:

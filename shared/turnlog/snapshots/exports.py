@@ -160,7 +160,10 @@ class ExportSessions:
             "snapshots.jsonl": (
                 encode_json(snapshot_fields(record)) for record in self._log.records.every(keys.snapshots)
             ),
-            "log.jsonl": self._log_lines(keys, header),
+            "log.jsonl": (
+                encode_json(commit_line(sealed, partial(self._payloads.content, keys)))
+                for sealed in stored_commits(self._log.commits, self._payloads, keys, header.last)
+            ),
             "documents.jsonl": (encode_json(document_line(document)) for document in self._documents.every(keys)),
         }
         folder = f"sessions/{safe_id(keys.session_id)}/"
@@ -196,10 +199,6 @@ class ExportSessions:
             after = page.next
             if after is None:
                 return
-
-    def _log_lines(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
-        for sealed in stored_commits(self._log.commits, self._payloads, keys, header.last):
-            yield encode_json(commit_line(sealed, partial(self._payloads.content, keys)))
 
 
 def _member(archive: ZipFile, name: str, lines: Iterable[bytes]) -> JsonObject:

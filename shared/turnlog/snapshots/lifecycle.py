@@ -31,7 +31,7 @@ from turnlog.log.request_keys import raw_request_key, request_key
 from turnlog.log.tombstones import MATERIALISING, SlotLeases, keeps_snapshots
 from turnlog.ports import BlobStore
 from turnlog.sessions.models import SnapshotPolicy
-from turnlog.sessions.session_log import SessionLog
+from turnlog.sessions.session_log import LogUseCase, SessionLog
 from turnlog.snapshots.full import FullSnapshots, kept_by, parts_content, parts_of
 from turnlog.snapshots.routes import CreateSnapshot, Snapshot, SnapshotDeleted, SnapshotPage
 
@@ -246,11 +246,8 @@ class CreateSnapshots:
             self._clean.named(keys, _policy(policy))
 
 
-class ListSnapshots:
+class ListSnapshots(LogUseCase):
     """Use case: list a session's snapshots, newest first. After the session has expired, its full snapshots remain."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(
         self,

@@ -24,7 +24,7 @@ from turnlog.log.headers import following
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.request_keys import Attempt, RequestKey, raw_request_key, request_key
 from turnlog.ports import Signals, Summariser, TokenCounter
-from turnlog.sessions.session_log import SessionLog
+from turnlog.sessions.session_log import LogUseCase, SessionLog
 from turnlog.summaries.rounds import RoundResult, Rounds, UnansweredError
 from turnlog.summaries.routes import Compressed, CompressSession, Fact, SummaryAnswer
 from turnlog.summaries.store import CurrentSummary, Summaries
@@ -152,11 +152,8 @@ class CompressSessions:
         return tail
 
 
-class GetSummary:
+class GetSummary(LogUseCase):
     """Use case: return the current summary; raise `NotFoundError` with the code ``no_summary`` if there is none."""
-
-    def __init__(self, log: SessionLog) -> None:
-        self._log = log
 
     def __call__(self, owner: Owner, session_id: str) -> SummaryAnswer:
         keys = SessionKeys(owner, session_id)

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from turnlog.core.errors import CorruptError, HeadMismatchError, InvalidInputError, TurnlogError
 from turnlog.core.json_values import encode_json
-from turnlog.core.limits import event_bytes
+from turnlog.core.limits import batches, event_bytes
 from turnlog.jobs.models import Redriven
 from turnlog.sessions.message_models import MAX_MESSAGES
 
@@ -152,14 +152,12 @@ def parts_of(messages: Sequence[object], metas: Sequence[object] = ()) -> list[s
 
     ``metas`` are sent along and counted. A message that is too large alone gets a slice of its own; the append refuses it.
     """
-    slices, start, size = list[slice](), 0, 0
-    for index, message in enumerate(messages):
-        own = _bytes(message) + (_bytes(metas[index]) if index < len(metas) else 0)
-        if index > start and (index - start == MAX_MESSAGES or size + own > MAX_PART_BYTES):
-            slices.append(slice(start, index))
-            start, size = index, 0
-        size += own
-    return [*slices, slice(start, len(messages))] if messages else []
+
+    def size_of(index: int) -> int:
+        return _bytes(messages[index]) + (_bytes(metas[index]) if index < len(metas) else 0)
+
+    parts = batches(range(len(messages)), size_of, max_size=MAX_PART_BYTES, max_count=MAX_MESSAGES)
+    return [slice(part[0], part[-1] + 1) for part in parts]
 
 
 def _bytes(value: object) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from turnlog.client import Backend, Paged, without_none
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.limits import batches
 from turnlog.routing import read_body
 from turnlog.sessions.document_models import (
     MAX_DOCUMENT_BYTES,
@@ -156,18 +157,12 @@ class Documents(DocumentReading):
 
 
 def document_batches(entries: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Yield batches of entries that one request takes each. Data is bytes, or base64."""
-    batch, chars = list[dict[str, Any]](), 0
-    for entry in entries:
-        data = entry["data"]
-        own = base64_chars(len(data)) if isinstance(data, bytes) else len(data)
-        chars += own
-        if batch and (len(batch) == MAX_WRITTEN or chars > base64_chars(MAX_DOCUMENT_BYTES)):
-            yield batch
-            batch, chars = [], own
-        batch.append(entry)
-    if batch:
-        yield batch
+    """Return batches of entries that one request takes each. Data is bytes, or base64."""
+
+    def chars_of(entry: dict[str, Any]) -> int:
+        return base64_chars(len(entry["data"])) if isinstance(entry["data"], bytes) else len(entry["data"])
+
+    return batches(entries, chars_of, max_size=base64_chars(MAX_DOCUMENT_BYTES), max_count=MAX_WRITTEN)
 
 
 def _entry(key: str, data: bytes) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from turnlog.client.documents import document_batches
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.identity import is_session_id, safe_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import batches
 from turnlog.jobs.models import Job
 from turnlog.snapshots.export_routes import FORMAT, READ_VERSIONS, Export, Imported
 
@@ -258,22 +259,9 @@ class ExportFile:
         Bytes are counted as in the event of a Lambda function, where a quote inside a text takes four. A line that is longer
         alone is yielded as an object, whose quotes are escaped once less.
         """
-        batch, size = list[str](), 0
-        for line in self._lines(f"{_folder(session_id)}log.jsonl"):
-            length = len(line) + 3 * (line.count(b'"') + line.count(b"\\"))
-            if batch and (size + length > max_bytes or len(batch) == max_commits):
-                yield batch
-                batch, size = [], 0
-            if length > max_bytes:
-                yield [_object(line)]
-                continue
-            try:
-                batch.append(line.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                raise _bad("a line is not UTF-8") from error
-            size += length
-        if batch:
-            yield batch
+        lines = self._lines(f"{_folder(session_id)}log.jsonl")
+        for batch in batches(lines, _line_bytes, max_size=max_bytes, max_count=max_commits):
+            yield [_object(batch[0])] if _line_bytes(batch[0]) > max_bytes else list(map(_text, batch))
 
     def documents(self, session_id: str) -> Iterator[dict[str, Any]]:
         """Yield the lines of a session's documents. Exports of version 1 have none."""
@@ -383,6 +371,17 @@ def _exported(entry: dict[str, Any]) -> ExportedSession:
 def _folder(session_id: str) -> str:
     """Return the folder of a session's members."""
     return f"sessions/{safe_id(session_id)}/"
+
+
+def _line_bytes(line: bytes) -> int:
+    return len(line) + 3 * (line.count(b'"') + line.count(b"\\"))
+
+
+def _text(line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _bad("a line is not UTF-8") from error
 
 
 def _object(line: bytes) -> dict[str, Any]:

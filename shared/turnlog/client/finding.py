@@ -181,7 +181,7 @@ def result_message(result: ToolResult, format: str) -> tuple[dict[str, Any], dic
     """Return a result as a message of a format, with the metadata that marks a failure where the format has no place for it."""
     has_error_field = format in _ERROR_FORMATS
     sent = replace(result, is_error=result.is_error and has_error_field)
-    (body,) = codec_of(format).bodies(Turn(Message("tool", tool_results=(sent,)), result_ids=(result.tool_call_id,)))
+    (body,) = codec_of(format).bodies(Turn.with_own_ids(Message("tool", tool_results=(sent,))))
     return body, {"is_error": True} if result.is_error and not has_error_field else {}
 
 

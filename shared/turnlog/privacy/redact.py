@@ -197,8 +197,7 @@ def _neutral_body(event: MessageEvent) -> tuple[str, JsonObject]:
     if event.body is None:
         raise CorruptError("a message without body", item=commit_sort_key(event.position))
     message = neutral(codec_of(event.format).parse(event.body, is_error=event.envelope.is_error))
-    ids = tuple(call.id for call in message.tool_calls)
-    turn = Turn(message, "", None, ids, tuple(result.tool_call_id for result in message.tool_results))
+    turn = Turn.with_own_ids(message)
     for format in (event.format, "turnlog"):
         bodies = codec_of(format).bodies(turn)
         if len(bodies) == 1 and _is_same(codec_of(format).parse(bodies[0]), message):

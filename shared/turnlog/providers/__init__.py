@@ -29,6 +29,12 @@ class Turn(Lasting):
     call_ids: tuple[str, ...] = ()
     result_ids: tuple[str, ...] = ()
 
+    @classmethod
+    def with_own_ids(cls, message: Message, format: str = "", body: JsonObject | None = None) -> Turn:
+        """Return the turn of a message whose calls and results are sent with the ids that they have."""
+        calls = tuple(call.id for call in message.tool_calls)
+        return cls(message, format, body, calls, tuple(result.tool_call_id for result in message.tool_results))
+
     @property
     def has_own_results(self) -> bool:
         """Whether the message has results of its own calls; they follow it. Results of earlier calls come before it."""

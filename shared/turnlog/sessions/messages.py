@@ -253,13 +253,7 @@ def _stored_messages(message: Located, format_name: str | None) -> list[StoredMe
 def _converted(located_message: Located, format_name: str) -> list[JsonObject]:
     """Return the bodies of a message in another format, with its call ids unchanged."""
     message = cast("Message", located_message.message)
-    turn = Turn(
-        message,
-        located_message.event.format,
-        located_message.event.body,
-        tuple(call.id for call in message.tool_calls),
-        tuple(result.tool_call_id for result in message.tool_results),
-    )
+    turn = Turn.with_own_ids(message, located_message.event.format, located_message.event.body)
     return codec_of(format_name).bodies(turn) or [{"role": message.given_role, "content": None}]
 
 

@@ -307,10 +307,7 @@ def _without_invalid_calls(message: Any) -> Any:
 def _as_in_window(body: JsonObject) -> JsonObject:
     """Return the body as windows show it when no repair is needed."""
     codec = codec_of(FORMAT)
-    message = codec.parse(body)
-    calls = tuple(call.id for call in message.tool_calls)
-    results = tuple(result.tool_call_id for result in message.tool_results)
-    bodies = codec.bodies(Turn(message, FORMAT, body, call_ids=calls, result_ids=results))
+    bodies = codec.bodies(Turn.with_own_ids(codec.parse(body), FORMAT, body))
     return bodies[0] if len(bodies) == 1 else body
 
 

@@ -24,7 +24,7 @@ from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, PAYLOAD_BLOBS, SessionKey
 from turnlog.log.packing import line_digest, pack
 from turnlog.log.records import Record
 from turnlog.ports import MAX_PAGE_BYTES, BlobStore, Clock, Condition, Item, Key, Lost, Page, Query, item_size_bytes
-from turnlog.snapshots.segment_format import SealedCommit, read_segment
+from turnlog.snapshots.segment_format import SealedCommit, read_stretch
 from turnlog.snapshots.segments import Segment, Segments, next_stretch
 
 INLINE_BYTES = 4 * 1024
@@ -92,12 +92,8 @@ class Archive:
                     digests = list(map(line_digest, sealed.lines))
                     if chain_hash(previous, covered, digests) != sealed.commit.header.hash:
                         raise CorruptError("a part of a snapshot does not follow the part before it", item=part.blob)
-                if sealed.commit.header.first != position:
-                    raise CorruptError("a part of a snapshot does not hold the positions of its entry", item=part.blob)
                 position, previous = sealed.commit.header.last + 1, sealed.commit.header.hash
                 yield sealed
-            if position != part.last + 1:
-                raise CorruptError("a part of a snapshot does not hold the positions of its entry", item=part.blob)
         if previous.hex() != self.last_hash:
             raise CorruptError(
                 "a snapshot does not end with the commit that it was made at", item=commit_sort_key(position)
@@ -125,7 +121,8 @@ class Archive:
             data = VERIFIED.blob(name, part.sha256, lambda: self._blobs.get(name))
             if data is None:
                 raise CorruptError("a part of a snapshot is missing", item=part.blob)
-        return read_segment(data, name=part.blob)
+        what = "a part of a snapshot does not hold the positions of its entry"
+        return read_stretch(data, part.first, part.last, name=part.blob, what=what)
 
 
 class ArchiveItems:

@@ -158,6 +158,21 @@ def read_segment(data: bytes, *, name: str) -> Iterator[SealedCommit]:
         raise CorruptError(f"a segment is damaged: {type(error).__name__}", item=name) from error
 
 
+def read_stretch(data: bytes, first: int, last: int, *, name: str, what: str) -> Iterator[SealedCommit]:
+    """Yield the commits of a segment as `read_segment` does. They must have all positions from ``first`` to ``last``.
+
+    Raises `CorruptError` with ``what`` else, at the latest after the last commit.
+    """
+    position = first
+    for sealed in read_segment(data, name=name):
+        if sealed.commit.header.first != position:
+            raise CorruptError(what, item=name)
+        position = sealed.commit.header.last + 1
+        yield sealed
+    if position != last + 1:
+        raise CorruptError(what, item=name)
+
+
 def _next_event(lines: Iterator[bytes], contents: dict[str, bytes], name: str) -> tuple[bytes, dict[str, Any]]:
     """Return the next event as its line and parsed; add the payload behind it, if it has one, to ``contents``."""
     line = _next(lines)

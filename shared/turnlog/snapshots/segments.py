@@ -27,7 +27,7 @@ from turnlog.log.payloads import Payloads, is_blob
 from turnlog.log.reading import Located, placed, with_bodies
 from turnlog.ports import MAX_GET_ITEMS, Absent, BlobStore, Equal, Item, ItemTable, Query, pages
 from turnlog.sessions.session_log import SessionLog
-from turnlog.snapshots.segment_format import SealedCommit, SegmentWriter, read_segment
+from turnlog.snapshots.segment_format import SealedCommit, SegmentWriter, read_segment, read_stretch
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -106,14 +106,8 @@ class Segments:
             raise CorruptError("a segment is missing", item=short)
         if sha256(data).hexdigest() != segment.sha256:
             raise CorruptError("a segment does not have the hash in its name", item=short)
-        position = segment.first
-        for sealed in read_segment(data, name=short):
-            if sealed.commit.header.first != position:
-                raise CorruptError("a segment does not hold the positions of its name", item=short)
-            position = sealed.commit.header.last + 1
-            yield sealed
-        if position != segment.last + 1:
-            raise CorruptError("a segment does not hold the positions of its name", item=short)
+        what = "a segment does not hold the positions of its name"
+        yield from read_stretch(data, segment.first, segment.last, name=short, what=what)
 
     def messages(self, keys: SessionKeys, segment: Segment) -> Iterator[Located]:
         """Yield the messages of a segment in order. Bodies in the blob store are fetched only for messages without an outline."""

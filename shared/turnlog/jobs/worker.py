@@ -51,6 +51,14 @@ Work: TypeAlias = Callable[[Owner, str, JsonObject], "JsonObject | Later"]
 """Function that does a job: takes owner, session id and options, and returns a result without contents. It must be idempotent."""
 
 
+class OutageError(Exception):
+    """An outage of what a job asks, such as a model. It wraps the ``error``, which is then not taken for one of the log."""
+
+    def __init__(self, error: UnavailableError) -> None:
+        super().__init__(error.error_code)
+        self.error = error
+
+
 class StartJobs:
     """Use case: start a job. Its record is stored, then its message is sent."""
 

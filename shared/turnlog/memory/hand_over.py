@@ -27,7 +27,7 @@ from turnlog.core.memory import Offloaded, OffloadReason, SpokenMessage
 from turnlog.core.positions import Stretch
 from turnlog.core.times import DAY_MS, milliseconds_since_epoch, rfc3339
 from turnlog.jobs.models import Job
-from turnlog.jobs.worker import Later, StartJobs
+from turnlog.jobs.worker import Later, OutageError, StartJobs
 from turnlog.log.commit import Commit, checked_chain
 from turnlog.log.commits import CommitLog
 from turnlog.log.headers import Header, attribute, item_name, short_hash
@@ -266,8 +266,8 @@ class OffloadSessions:
         progress, note = self._offloads.read(keys)
         try:
             done = self._hand_over_parts(self._memory, keys, progress, last, cast("OffloadReason", options["reason"]))
-        except _EngineDownError as error:
-            return _later(options, error.error)
+        except OutageError as outage:
+            return _later(options, outage.error)
         if done is None:
             return _GONE
         self._settle(keys, note, done)
@@ -313,7 +313,7 @@ class OffloadSessions:
         try:
             memories = memory.remember(part) if messages else 0
         except UnavailableError as error:
-            raise _EngineDownError(error) from error
+            raise OutageError(error) from error
         return {
             "status": "offloaded",
             "reason": reason,
@@ -395,14 +395,6 @@ class OffloadCopies:
             if commit is not None:
                 self.write(keys, commit.header)
         return erased
-
-
-class _EngineDownError(Exception):
-    """Raised when the engine is down, so that the job waits."""
-
-    def __init__(self, error: UnavailableError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 def is_at_rest(header: Header) -> bool:

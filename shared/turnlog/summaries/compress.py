@@ -17,7 +17,7 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.summaries import CompressionRequest
 from turnlog.core.times import rfc3339
 from turnlog.jobs.models import Job
-from turnlog.jobs.worker import StartJobs
+from turnlog.jobs.worker import OutageError, StartJobs
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import following
@@ -25,7 +25,7 @@ from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.request_keys import Attempt, RequestKey, raw_request_key, request_key
 from turnlog.ports import Signals, Summariser, TokenCounter
 from turnlog.sessions.session_log import LogUseCase, SessionLog
-from turnlog.summaries.rounds import RoundResult, Rounds, UnansweredError
+from turnlog.summaries.rounds import RoundResult, Rounds
 from turnlog.summaries.routes import Compressed, CompressSession, Fact, SummaryAnswer
 from turnlog.summaries.store import CurrentSummary, Summaries
 from turnlog.summaries.trigger import Attempts, SummaryTrigger, read_attempts, write_attempts
@@ -72,8 +72,8 @@ class CompressSessions:
             return self._start_job(owner, "compress", session_id, options, request)
         try:
             result = self._rounds(keys, body, request)
-        except UnansweredError as unanswered:
-            raise unanswered.error from unanswered
+        except OutageError as outage:
+            raise outage.error from outage
         if result.has_more:
             rest = raw_request_key(key, f"compress {session_id} rest", options)
             return self._start_job(owner, "compress", session_id, options, rest)
@@ -88,10 +88,10 @@ class CompressSessions:
         keys, body = SessionKeys(owner, session_id), CompressSession.model_validate(options)
         try:
             outcome = self._rounds(keys, body, None, limit=JOB_ROUNDS)
-        except UnansweredError as unanswered:
+        except OutageError as outage:
             # The job ends without an error: a retry would count towards the queue's poison limit, and an outage must not use
             # that up. Later appends of the session request a summary again (S4).
-            return {"status": "postponed", "reason": unanswered.error.error_code, "position": None, "last": None}
+            return {"status": "postponed", "reason": outage.error.error_code, "position": None, "last": None}
         except TurnlogError as error:
             if not error.is_transient:
                 self._remember(keys, None)

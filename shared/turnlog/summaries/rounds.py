@@ -20,6 +20,7 @@ from turnlog.core.events import KeptMessage, SummaryEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import FAN, Growth, Summarised, SummaryRequest, plan_growth
+from turnlog.jobs.worker import OutageError
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Covered, Header, following
@@ -130,14 +131,6 @@ _LEAST_TEXT = 24
 Unchanged: TypeAlias = Literal["nothing_to_cover", "not_worth_it"]
 
 
-class UnansweredError(Exception):
-    """The summariser is unavailable; wraps its ``error`` so that it is not mistaken for an outage of the log."""
-
-    def __init__(self, error: UnavailableError) -> None:
-        super().__init__(error.error_code)
-        self.error = error
-
-
 @lazy_dataclass(frozen=True, slots=True)
 class RoundResult:
     """The result of a round. ``has_more`` says whether another round would cover more."""
@@ -170,7 +163,7 @@ class Rounds:
     def compress_once(self, keys: SessionKeys, body: CompressSession, request: RequestKey | None) -> RoundResult:
         """Read a bounded stretch of history after the current summary, and publish the next summary.
 
-        Raises `UnansweredError` if the summariser is unavailable.
+        Raises `OutageError` if the summariser is unavailable.
         """
         attempt = Attempt(self.log.commits, keys, request)
         tail, repeated = attempt.read()
@@ -293,7 +286,7 @@ class Rounds:
         try:
             return self.summariser.summarise(request)
         except UnavailableError as error:
-            raise UnansweredError(error) from error
+            raise OutageError(error) from error
 
     def _facts_tokens(self, facts: Facts) -> int:
         return self._tokens("", facts)

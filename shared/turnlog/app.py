@@ -268,7 +268,7 @@ class Application:
         *("snapshots.restore.RestoreSnapshots", "log", "payloads", "snapshot_logs", "full_snapshots", "materialiser"),
         *("rewind_session", "create_session", "erase_session", "start_job"),
     )
-    export_sessions: ExportSessions = use_case(
+    export_session: ExportSessions = use_case(
         *("snapshots.exports.ExportSessions", "log", "payloads", "engine.blobs", "links", "start_job"),
         *("get_visible_memory", "documents"),
     )
@@ -333,7 +333,7 @@ class Application:
             "index": lambda: self.index_sessions.run,
             "sweep": lambda: self.sweep_snapshots.run,
             "restore": lambda: self.restore_snapshot.run,
-            "export": lambda: self.export_sessions.run,
+            "export": lambda: self.export_session.run,
             "erase": lambda: self.erase_session.run,
             "erase_user": lambda: self.erase_user.run,
             "redact": lambda: self.redact_message.run,
@@ -474,7 +474,7 @@ class Application:
 
     def link_of_export(self, owner: Owner, session_id: str) -> Link:
         """Return a short-lived address of a session's export file."""
-        return self.export_sessions.link(owner, session_id)
+        return self.export_session.link(owner, session_id)
 
 
 def make_application(

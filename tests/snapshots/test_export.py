@@ -793,7 +793,7 @@ def test_everything_of_a_person_has_what_is_known_of_them(harness: Any) -> None:
     session.append({"role": "user", "content": "I live in Lisbon."})
     session.end()
     log.run_jobs()
-    harness.app.export_sessions.run(Owner.of("acme", "ada"), "", {})
+    harness.app.export_session.run(Owner.of("acme", "ada"), "", {})
     outcome = members(harness.app.engine.blobs.get("~exports/acme/ada/everything.zip"))
     (result,) = [json.loads(line) for line in outcome["memory.jsonl"].splitlines()]
     assert (result["text"], result["session_id"], result["position"]) == ("I live in Lisbon", "s", 2)

@@ -86,14 +86,8 @@ def never_added(session_id: str) -> SessionExistsError:
     return SessionExistsError(f"{detail}: import it with another session_id")
 
 
-def _export_session(app: Application, request: HttpRequest, query: Query) -> Response:
-    body = read_body(request.body, ExportSession, is_optional=True)
-    answer = app.export_sessions(request.owner, request.path["session_id"], body, key=request.idempotency_key)
-    return Response(202 if isinstance(answer, Job) else 200, answer)
-
-
 def _export_everything(app: Application, request: HttpRequest, query: Query) -> Response:
-    job = app.export_sessions.everything(request.owner)
+    job = app.export_session.everything(request.owner)
     return Response(202, job if job.status == "queued" else app.get_job(request.owner, job.job_id))
 
 
@@ -109,8 +103,8 @@ ROUTES: tuple[Route, ...] = (
         "Export a session as a file",
         ExportSession,
         {200: Export, 202: Job},
-        endpoint=_export_session,
         writes=True,
+        optional_body=True,
     ),
     Route(
         "GET /v1/users/me/export",

@@ -102,7 +102,7 @@ def test_a_broken_rule_is_named_with_its_place_and_what_to_do(lint: Lint, format
         "rule": "call_unanswered",
         "pointer": pointer,
         "message": violation.message,
-        "provider_says": violation.answer,
+        "provider_says": violation.provider_says,
         "fix": violation.fix,
         "source": violation.source,
     }

@@ -36,7 +36,7 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.models import Answer
 from turnlog.engines import location_url, make_counter
-from turnlog.linter.lint_messages import format_of, problem_of
+from turnlog.linter.lint_messages import format_of
 from turnlog.linter.routes import RuleBroken
 from turnlog.linter.rules import FORMATS
 from turnlog.linter.rules import lint as violations_of
@@ -85,7 +85,7 @@ def _linted(transcript: Transcript, format: str | None) -> LintedHistory:
         rules = format if format is not None else format_of(transcript.messages)
     except InvalidInputError as error:
         raise InvalidInputError(f"{transcript.id!r}: {error.detail}", code="unknown_format") from error
-    problems = [problem_of(violation) for violation in violations_of(transcript.messages, format=rules)]
+    problems = [RuleBroken(**asdict(violation)) for violation in violations_of(transcript.messages, format=rules)]
     return LintedHistory(
         id=transcript.id, messages=len(transcript.messages), format=rules, valid=not problems, problems=problems
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, cast
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.linter import thinking
 from turnlog.linter.routes import MAX_PROBLEMS, LintAnswer, LintFormat, LintMessages, RuleBroken
-from turnlog.linter.rules import FORMATS, Violation, lint
+from turnlog.linter.rules import FORMATS, lint
 from turnlog.providers import registry
 
 
@@ -25,7 +26,7 @@ class LintHistories:
                 body.messages, body.made_behind, format=format, system=body.system, tools=body.tools
             )
         fingerprint = thinking.fingerprint(body.messages, format=format, system=body.system, tools=body.tools)
-        problems = [problem_of(violation) for violation in violations[:MAX_PROBLEMS]]
+        problems = [RuleBroken(**asdict(violation)) for violation in violations[:MAX_PROBLEMS]]
         return LintAnswer(
             valid=not violations, format=format, total=len(violations), problems=problems, fingerprint=fingerprint
         )
@@ -44,15 +45,3 @@ def format_of(messages: Sequence[dict[str, Any]]) -> LintFormat:
         )
         raise InvalidInputError.at("/format", message, "no_rules")
     return cast("LintFormat", format_name)
-
-
-def problem_of(violation: Violation) -> RuleBroken:
-    """Return a violation as the API shows it."""
-    return RuleBroken(
-        rule=violation.rule,
-        pointer=violation.pointer,
-        message=violation.message,
-        provider_says=violation.answer,
-        fix=violation.fix,
-        source=violation.source,
-    )

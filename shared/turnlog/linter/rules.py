@@ -24,13 +24,14 @@ class Violation:
 
     ``pointer`` is a JSON pointer (RFC 6901) into ``{"messages": [...]}``, e.g. ``/messages/3/tool_calls/0/id``.
     ``message`` says what is wrong there; ``fix`` says how to correct the history.
-    ``answer`` is the provider's error for such a request; ``source`` is the URL of the document or public thread that shows it.
+    ``provider_says`` is the provider's error for such a request; ``source`` is the URL of the document or public thread that
+    shows it.
     """
 
     rule: str
     pointer: str
     message: str
-    answer: str
+    provider_says: str
     fix: str
     source: str
 

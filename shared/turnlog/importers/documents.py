@@ -18,6 +18,7 @@ from turnlog.importers.models import (
     SourceMessage,
     SourceRemark,
     SourceSession,
+    content_of,
     id_warnings,
     is_text,
     objects_of,
@@ -88,7 +89,7 @@ def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) ->
     if not isinstance(role, str) or not role:
         warnings.append(SourceRemark(place, "no_role"))
         rest, role = dict(value), "unknown"
-    body: dict[str, Any] = {"role": role, "content": _content(rest.pop("text", None))}
+    body: dict[str, Any] = {"role": role, "content": content_of(rest.pop("text", None))}
     _take_calls(rest, body, place, warnings)
     _take_results(rest, body, place, warnings)
     meta = dict[str, Any]()
@@ -135,8 +136,3 @@ _RESULT_FIELDS = ("tool_call_id", "content", "is_error")
 def _result(result: dict[str, Any]) -> dict[str, Any]:
     fields = {"tool_call_id": json_text(result.get("tool_call_id")), "result": result.get("content")}
     return fields | ({"is_error": result["is_error"]} if "is_error" in result else {})
-
-
-def _content(value: Any) -> Any:
-    is_parts = isinstance(value, list) and all(isinstance(part, dict) for part in value)
-    return value if value is None or is_parts else json_text(value)

@@ -40,9 +40,11 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Callable[[int], Non
         for exported in export.sessions():
             error: InvalidInputError | ConflictError | None = None
             try:
-                status = (
-                    _compare(log, exported) if dry_run else _import(log, export, exported, documents=file.documents)
-                )
+                if dry_run:
+                    status = _compare(log, exported)
+                else:
+                    answer = import_checked(log.backend, export, exported, documents=file.documents)
+                    status = "new" if answer.status == "imported" else "same"
             except (InvalidInputError, ConflictError) as refusal:
                 status, error = "refused", refusal
             else:
@@ -58,11 +60,6 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Callable[[int], Non
                 written=exported.messages if status == "new" and not dry_run else 0,
                 error=error,
             )
-
-
-def _import(log: Turnlog, export: ExportFile, exported: ExportedSession, *, documents: bool) -> str:
-    answer = import_checked(log.backend, export, exported, documents=documents)
-    return "new" if answer.status == "imported" else "same"
 
 
 def _compare(log: Turnlog, exported: ExportedSession) -> str:

@@ -19,6 +19,7 @@ from turnlog.importers.models import (
     SourceMessage,
     SourceRemark,
     SourceSession,
+    content_of,
     id_warnings,
     is_text,
     objects_of,
@@ -109,7 +110,8 @@ def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) ->
     body: dict[str, Any] = {"role": kind}
     if kind == "tool":
         body["tool_call_id"] = json_text(rest.pop("callId", None))
-    body["content"] = _content(rest.pop("content", None), kind)
+    content = content_of(rest.pop("content", None))
+    body["content"] = "" if content is None and kind != "assistant" else content
     calls = rest.pop("toolCalls", None)
     if isinstance(calls, list) and calls and all(isinstance(call, dict) for call in calls):
         body["tool_calls"] = [_call(call) for call in calls]
@@ -142,14 +144,6 @@ def _meta(rest: dict[str, Any], place: str, warnings: list[SourceRemark]) -> dic
 def _call(call: dict[str, Any]) -> dict[str, Any]:
     function = {"name": json_text(call.get("name")), "arguments": json_text(call.get("input"))}
     return {"id": json_text(call.get("id")), "type": "function", "function": function}
-
-
-def _content(value: Any, kind: str) -> Any:
-    """Return text or parts as they are, and any other value as JSON text. Only an assistant's content may be None."""
-    if value is None:
-        return None if kind == "assistant" else ""
-    is_parts = isinstance(value, list) and all(isinstance(part, dict) for part in value)
-    return value if is_parts else json_text(value)
 
 
 def _without(value: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from turnlog.core.json_values import parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.models import TIME_CHARS
 from turnlog.core.times import read_time
+from turnlog.providers.blocks import json_text
 from turnlog.sessions.models import ORIGIN
 
 _SQLITE = b"SQLite format 3\x00"
@@ -131,6 +132,12 @@ MAX_NAME, MAX_SYSTEM = 128, 1_000_000
 def is_text(value: Any, longest: int) -> TypeGuard[str]:
     """Return whether the value is a text of 1 to ``longest`` characters."""
     return isinstance(value, str) and 0 < len(value) <= longest
+
+
+def content_of(value: Any) -> Any:
+    """Return the content of a message: a text or a list of parts as it is, None as None, any other value as JSON text."""
+    is_parts = isinstance(value, list) and all(isinstance(part, dict) for part in value)
+    return value if value is None or is_parts else json_text(value)
 
 
 @lazy_dataclass(frozen=True, slots=True)

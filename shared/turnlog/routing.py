@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from turnlog.core.errors import SHAPES, InvalidInputError, Problem, problem_text
 from turnlog.core.identity import Owner, serving
-from turnlog.core.json_values import JsonObject
+from turnlog.core.json_values import JsonObject, json_pointer
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_POSITION
 from turnlog.core.models import Answer
@@ -284,7 +284,7 @@ def _pointer(body: Any, error: ErrorDetails) -> str:
             parts.append(part)
             value = value[part]
     parts += location[-1:] if error["type"] == _MISSING else ()
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1")[:128] for part in parts)
+    return json_pointer(parts, max_chars=128)
 
 
 def _value(parameter: Parameter, text: str) -> int | str | bool:

@@ -68,9 +68,12 @@ def canonical_json(value: object) -> bytes:
     return _CANONICAL_ENCODER.encode(value).encode("ascii")
 
 
-def json_pointer(path: Iterable[str | int]) -> str:
-    """Return the place of a value, its keys and indexes from the outside, as a JSON pointer (RFC 6901)."""
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+def json_pointer(path: Iterable[str | int], *, max_chars: int | None = None) -> str:
+    """Return the place of a value, its keys and indexes from the outside, as a JSON pointer (RFC 6901).
+
+    Each step has at most ``max_chars`` characters.
+    """
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1")[:max_chars] for step in path)
 
 
 _Json = TypeVar("_Json")

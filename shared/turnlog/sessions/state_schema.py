@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Any, cast
@@ -23,7 +23,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from turnlog.core.errors import InvalidInputError, Problem, TooLargeError
-from turnlog.core.json_values import JsonObject, JsonValue, canonical_json, encode_json, measured
+from turnlog.core.json_values import JsonObject, JsonValue, canonical_json, encode_json, json_pointer, measured
 from turnlog.core.limits import Work
 from turnlog.core.patterns import Pattern, PatternError
 
@@ -263,7 +263,7 @@ _NO_SCHEMA = (
 )
 _ENDLESS = "the schema has a reference to itself that never ends"
 _MAX_PROBLEMS = 20
-_MAX_POINTER_PART_CHARS = 128
+_pointer = partial(json_pointer, max_chars=128)
 
 
 def check_work() -> Work:
@@ -360,10 +360,6 @@ def _check_keyword(name: str, value: JsonValue, place: str) -> None:
             Pattern(value)
         except PatternError as error:
             raise _refused(place, str(error)) from error
-
-
-def _pointer(path: Any) -> str:
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1")[:_MAX_POINTER_PART_CHARS] for part in path)
 
 
 def _refused(pointer: str, message: str) -> InvalidInputError:

@@ -19,7 +19,6 @@ from turnlog.core.errors import (
 from turnlog.core.identity import Owner, correlation_id, owner_of_ids, serving
 from turnlog.core.json_values import JsonObject, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.models import Cursors
 from turnlog.core.times import rfc3339
 from turnlog.jobs.models import Job, JobError, JobMessage, JobPage
 from turnlog.log.keys import OwnerKeys
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from turnlog.sessions.session_log import SessionLog
 
 TTL_SECONDS = 30 * 24 * 3600
-_PAGES = 10
 
 QueueOf: TypeAlias = Callable[[str], "JobQueue | None"]
 """Function from a kind of job to its queue; None when the engine has none."""
@@ -130,19 +128,15 @@ class ListJobs:
         cursor: str | None = None,
         status: JobStatus | None = None,
     ) -> JobPage:
-        cursors = Cursors(self._log.cursor_secret())
         scope = f"jobs {owner.tenant_id} {owner.user_id} {status or ''}"
-        after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
-        record_keys, jobs = OwnerKeys(owner).jobs, list[Record]()
-        for _ in range(_PAGES):
-            records, after = self._log.records.page(record_keys, limit=limit - len(jobs), after=after)
-            jobs += [record for record in records if status in (None, record.status)]
-            if len(jobs) >= limit or after is None:
-                break
-        return JobPage(
-            jobs=[job_answer(record) for record in jobs],
-            next_cursor=cursors.write(after, scope=scope) if after is not None else None,
+        records, following = self._log.page_of_records(
+            OwnerKeys(owner).jobs,
+            lambda record: status in (None, record.status),
+            limit=limit,
+            cursor=cursor,
+            scope=scope,
         )
+        return JobPage(jobs=list(map(job_answer, records)), next_cursor=following)
 
 
 @lazy_dataclass(frozen=True, slots=True)

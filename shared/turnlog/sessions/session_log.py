@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -10,18 +11,21 @@ from turnlog.core.errors import ConflictError, CorruptError, SessionEndedError, 
 from turnlog.core.events import CreateEvent, ForkEvent, SettingsEvent, SummaryEvent
 from turnlog.core.identity import Owner, serving
 from turnlog.core.json_values import JsonObject
+from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.caches import Caches, CurrentSettings, directory_item, is_listing_due, read_meta, reflected_position
 from turnlog.log.commit import header_in
 from turnlog.log.commits import CommitLog, Tail
 from turnlog.log.headers import Header
-from turnlog.log.keys import OwnerKeys, SessionKeys, commit_sort_key
+from turnlog.log.keys import OwnerKeys, RecordKeys, SessionKeys, commit_sort_key
 from turnlog.log.payloads import Payloads
-from turnlog.log.records import Records
+from turnlog.log.records import Record, Records
 from turnlog.log.tombstones import is_cache_tombstone
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Key, Less, get_item
 
 _SECRET = Key("#turnlog", "cursor-secret")
+_PAGES = 10
+"""Pages of records that one listing with a filter reads at most."""
 
 
 def check_active(header: Header) -> None:
@@ -173,6 +177,23 @@ class SessionLog:
                 raise CorruptError("the cursor secret is damaged", item=_SECRET.sk)
             self._secret = secret
         return self._secret
+
+    def page_of_records(
+        self, keys: RecordKeys, is_wanted: Callable[[Record], bool], *, limit: int, cursor: str | None, scope: str
+    ) -> tuple[list[Record], str | None]:
+        """Return the next wanted records of a list, newest first, and the cursor of the next page; None after the last one.
+
+        A page may be short, or even empty, although another one follows. ``scope`` names the list: a cursor is valid for no other.
+        """
+        cursors = Cursors(self.cursor_secret())
+        after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
+        wanted = list[Record]()
+        for _ in range(_PAGES):
+            records, after = self.records.page(keys, limit=limit - len(wanted), after=after)
+            wanted += filter(is_wanted, records)
+            if len(wanted) >= limit or after is None:
+                break
+        return wanted, cursors.write(after, scope=scope) if after is not None else None
 
     def _meta(self, item: Item | None, header: Header) -> CurrentSettings | None:
         if item is None or is_cache_tombstone(item):

@@ -9,7 +9,6 @@ its parts until they are erased, so an interrupted sweep loses track of nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -18,7 +17,6 @@ from typing import Any
 from turnlog.core.errors import ConflictError, NotFoundError, UnavailableError
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject, encode_json
-from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import DAY_MS, rfc3339
 from turnlog.jobs.models import Job
@@ -43,7 +41,6 @@ MAX_UNSEALED = 8
 """Most unsealed stretches that a request seals itself; with more of them, the snapshot becomes a job."""
 _REQUEST_MS, _JOB_MS = 10_000, 120_000
 _READY = "ready"
-_PAGES = 10
 
 
 class SnapshotCleaner:
@@ -260,24 +257,20 @@ class ListSnapshots(LogUseCase):
         agent: str | None = None,
     ) -> SnapshotPage:
         keys = SessionKeys(owner, session_id)
-        cursors = Cursors(self._log.cursor_secret())
-        scope = f"snapshots {keys.partition} {encode_json([name, agent]).decode()}"
-        after: Mapping[str, str] | None = cursors.read(cursor, scope=scope) if cursor is not None else None
         kind = self._kind(keys)
         fields = {"name": name, "agent": agent, "kind": kind}
         wanted = {field: value for field, value in fields.items() if value is not None}
-        matches = list[Record]()
-        for _ in range(_PAGES):
-            page_records, after = self._log.records.page(keys.snapshots, limit=limit - len(matches), after=after)
-            matches += [record for record in page_records if wanted.items() <= record.content.items()]
-            if len(matches) >= limit or after is None:
-                break
-        if not matches and kind is not None:
-            raise NotFoundError(f"no session {session_id!r}")
-        return SnapshotPage(
-            snapshots=[Snapshot(**snapshot_fields(record)) for record in matches],
-            next_cursor=cursors.write(after, scope=scope) if after is not None else None,
+        records, following = self._log.page_of_records(
+            keys.snapshots,
+            lambda record: wanted.items() <= record.content.items(),
+            limit=limit,
+            cursor=cursor,
+            scope=f"snapshots {keys.partition} {encode_json([name, agent]).decode()}",
         )
+        if not records and kind is not None:
+            raise NotFoundError(f"no session {session_id!r}")
+        snapshots = [Snapshot(**snapshot_fields(record)) for record in records]
+        return SnapshotPage(snapshots=snapshots, next_cursor=following)
 
     def _kind(self, keys: SessionKeys) -> str | None:
         """Return the kind of snapshots to list: only full ones of an expired session, else None for all."""

@@ -126,7 +126,10 @@ class Memories:
     def add(self, part: Offloaded, facts: Sequence[MemoryFact]) -> int:
         """Store the facts of a part unless it is stored already; return the number of stored facts."""
         key = OwnerKeys(part.owner).memories(part.session_id, part.id)
-        stored = [_cut(fact) for fact in facts[:MAX_PART_FACTS]]
+        stored = [
+            replace(fact, text=fact.text[:MAX_TEXT_CHARS], subject=fact.subject[:MAX_SUBJECT_CHARS])
+            for fact in facts[:MAX_PART_FACTS]
+        ]
         lost = self._items.put(_item(key, stored, revision=1), condition=Absent())
         if lost is not None:
             return len(_part(lost.existing).facts) if lost.existing is not None else 0
@@ -198,11 +201,6 @@ def _id_of(owner: Owner) -> Callable[[str], str]:
     """Return a function from a normal text to its memory's id. Ids are stable, and differ between owners."""
     prefix = f"{owner.tenant_id} {owner.user_id} "
     return lambda text: hashlib.sha256((prefix + text).encode("utf-8", "surrogatepass")).hexdigest()[:24]
-
-
-def _cut(fact: MemoryFact) -> MemoryFact:
-    """Return the fact with its texts cut to the limits."""
-    return replace(fact, text=fact.text[:MAX_TEXT_CHARS], subject=fact.subject[:MAX_SUBJECT_CHARS])
 
 
 def _item(key: Key, facts: Sequence[MemoryFact], *, revision: int) -> Item:

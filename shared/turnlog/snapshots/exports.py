@@ -232,7 +232,9 @@ class ImportSessions:
         if first > 1 and self._log.items.get_many([keys.meta]).get(keys.meta, {}).get(MATERIALISING) != token:
             return self._existing(keys, body, last_hash)
         if not body.commits:
-            newest = self._newest(keys, body.head, last_hash)
+            newest = self._materialiser.ending_at(keys, body.head)
+            if newest is None or newest.hash != last_hash:
+                raise ConflictError(f"the commit before position {body.head + 1} is not here yet", code="import_gap")
             return self._rest(keys, body, newest, writings, token)
         commits = self._checked(keys, first, body)
         if first == 1:
@@ -283,13 +285,6 @@ class ImportSessions:
         if newest.last == body.head and newest.hash.hex() != body.hash:
             raise InvalidInputError("the log does not end with the hash of its manifest", code="bad_export")
         return commits
-
-    def _newest(self, keys: SessionKeys, head: int, last_hash: bytes) -> Header:
-        """Return the header of the last commit. Raises `ConflictError` while commits are missing."""
-        header = self._materialiser.ending_at(keys, head)
-        if header is None or header.hash != last_hash:
-            raise ConflictError(f"the commit before position {head + 1} is not here yet", code="import_gap")
-        return header
 
     def _existing(self, keys: SessionKeys, body: ImportCommits, last_hash: bytes) -> Imported:
         """Return the answer for a session that has this very history; else raise `SessionExistsError`."""

@@ -162,7 +162,10 @@ class RestoreSnapshots:
         if is_own:
             self._erase.make_way(keys, token)
         if not self._materialiser.begin(target, first, token, again=is_own):
-            return self._made_before(target, record)
+            earlier = self._restore_note(target, record)
+            if earlier is None:
+                raise SessionExistsError(f"session {target.session_id!r} exists")
+            return earlier.header
         last = first.commit.header
 
         def tracked_commits() -> Iterable[SealedCommit]:
@@ -176,13 +179,6 @@ class RestoreSnapshots:
         note = add_restore_note(self._log, target, last, token, metadata, request=request)
         self._materialiser.finish(target, note, token)
         return note
-
-    def _made_before(self, target: SessionKeys, record: Record) -> Header:
-        """Return the restore note of an earlier try. Raises `SessionExistsError` when the session is another one."""
-        commit = self._restore_note(target, record)
-        if commit is None:
-            raise SessionExistsError(f"session {target.session_id!r} exists")
-        return commit.header
 
     def _restore_note(self, target: SessionKeys, record: Record) -> Commit | None:
         """Return the restore note of a session that was made of the snapshot; None when it was not."""

@@ -74,7 +74,7 @@ def _volatile(window: RenderedWindow) -> int:
     units = view.loops[-1].units if answer_open_calls and view.loops else ()
     first = None
     for unit in reversed(units):
-        if all(answer.entry is not None for answer in unit.answers):
+        if not unit.is_waiting:
             break
         first = unit.position
     return sum(

@@ -372,10 +372,8 @@ def _element_of(unit: Unit, cap: int) -> _Element:
     last = max(entry.position for entry in unit.entries)
     tokens = capped_tokens(unit, cap) if unit.level == "whole" else 0
     more = unit.tokens - tokens if unit.level == "whole" else 0
-    is_waiting = any(answer.entry is None for answer in unit.answers)
-    return _Element(
-        unit.before, unit.position, last, tokens, more, waits_behind=unit.said[-1].position if is_waiting else 0
-    )
+    waits_behind = unit.said[-1].position if unit.is_waiting else 0
+    return _Element(unit.before, unit.position, last, tokens, more, waits_behind=waits_behind)
 
 
 def _cuts(tail: Sequence[_Element], room: int, margin: int) -> tuple[dict[int, int], EpochStart]:

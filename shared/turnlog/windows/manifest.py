@@ -112,8 +112,7 @@ def _own_in(loop: Loop, format: str) -> Sequence[tuple[Entry, Sequence[str]]]:
 
 @once
 def _own_blocks(unit: Unit, format: str) -> Sequence[tuple[Entry, Sequence[str]]]:
-    stubs = {stub.position for stub in unit.stubs}
-    whole = [entry for entry in unit.entries if entry.message is not None and entry.position not in stubs]
+    whole = [entry for entry in unit.entries if entry.message is not None and unit.stub_at(entry.position) is None]
     kinds = [_own_kinds(entry.message, format, is_own=entry.event.format == format) for entry in whole if entry.message]
     return [block for block in zip(whole, kinds, strict=True) if unit.level == "whole" and block[1]]
 
@@ -212,7 +211,7 @@ def _units_of_results(units: Iterable[tuple[Unit, bool]]) -> Mapping[int, Unit]:
     """
     sent, left_out = dict[int, Unit](), dict[int, Unit]()
     for unit, is_left_out in units:
-        for entry in unit.entries[len(unit.said) :]:
+        for entry in unit.behind:
             if entry.facts.role == "tool":
                 (left_out if is_left_out else sent).setdefault(entry.position, unit)
     return left_out | sent
@@ -227,18 +226,17 @@ def _messages(
     """
     is_summed_up, number = loop is not None and loop.level != "whole", loop.number if loop else None
     is_apart = unit.pinned or unit.level == "out" or not is_summed_up
-    results = [entry for entry in unit.entries[len(unit.said) :] if unit_of_results.get(entry.position) is unit]
+    results = [entry for entry in unit.behind if unit_of_results.get(entry.position) is unit]
     level: PartLevel = unit.level if is_apart or loop is None else loop.level
     is_in = level == "whole"
-    stubs = {stub.position: stub for stub in unit.stubs} if unit.stubs else {}
     if is_apart:
         refs = _refs(unit)
         companions = [entry for entry in unit.group if entry is not unit.entry]
         tokens = unit.tokens
         for entry in (*companions, *results):
-            tokens -= stubs[entry.position].tokens if entry.position in stubs else entry.cost
-        is_settled = any(answer.entry is None for answer in unit.answers)
-        settled = "settled" if is_settled else unit.entry.event.envelope.origin
+            stub = unit.stub_at(entry.position)
+            tokens -= stub.tokens if stub is not None else entry.cost
+        settled = "settled" if unit.is_waiting else unit.entry.event.envelope.origin
         shape = "calls_as_text" if unit.calls_as_text else settled
         reason = unit.reason or ("pinned" if is_summed_up else shape)
         yield _message(unit.position, number, level, tokens if is_in else note, reason, refs)
@@ -249,8 +247,8 @@ def _messages(
         if not is_apart and not is_late:
             continue
         refs = tuple(str(answer.ref) for answer in answers_in(unit, entry))
-        if is_in and entry.position in stubs:
-            stub = stubs[entry.position]
+        stub = unit.stub_at(entry.position)
+        if is_in and stub is not None:
             yield _message(entry.position, number, "stub", stub.tokens, stub.reason, refs)
             continue
         tokens = entry.cost if is_in else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -17,6 +16,7 @@ from turnlog.providers.blocks import result_text, without_thinking
 from turnlog.providers.hosted_calls import with_result_text
 from turnlog.windows.digests import Piece, note_text, sent_parts, shown_pieces
 from turnlog.windows.prices import has_evicted, is_evicted, says_nothing
+from turnlog.windows.stubs import answers_in
 from turnlog.windows.text import NOTHING_SAID, SETTLEMENT, calls_text, left_out_line, summary_text, truncation_mark
 from turnlog.windows.view import CallResult, Entry, Note, Stub, Unit, WindowDraft
 
@@ -25,12 +25,21 @@ Place: TypeAlias = int | Literal["summary", "line"]
 
 def missing_bodies(view: WindowDraft) -> list[MessageEvent]:
     """Return the messages whose payloads must be fetched before the view can be rendered."""
+    shown: list[tuple[Unit, int | None]] = [(unit, None) for unit in view.preamble]
+    shown += [(piece.unit, piece.limit) for loop in view.loops for piece in shown_pieces(loop)]
     wanted = dict[int, MessageEvent]()
-    for piece in _all_pieces(view):
-        for entry in piece.unit.entries if piece.limit is None else (piece.unit.entry,):
-            if entry.message is None and not (_is_replaced(piece.unit, entry) or _has_beginning(entry, piece.limit)):
+    for unit, limit in shown:
+        for entry in unit.entries if limit is None else (unit.entry,):
+            if entry.message is None and not _is_known(unit, entry, limit):
                 wanted[entry.position] = entry.event
     return list(wanted.values())
+
+
+def _is_known(unit: Unit, entry: Entry, limit: int | None) -> bool:
+    """Return whether a card has all that is sent: stubs of all results, or the first ``limit`` characters; None for no limit."""
+    stub, facts = unit.stub_at(entry.position), entry.facts
+    has_beginning = limit is not None and (len(facts.head) >= limit or len(facts.head) == facts.chars)
+    return has_beginning or (stub is not None and bool(stub.texts))
 
 
 def placed_turns(view: WindowDraft, codec: Codec) -> list[PlacedTurn]:
@@ -217,12 +226,11 @@ class _UnitTurns:
             return False
         natives = dict[tuple[int, int], Ref]()
         said = {entry.position: entry for entry in unit.said}
-        stubs = {stub.position for stub in unit.stubs}
         for answer in unit.answers:
             entry = answer.entry
             if entry is None or not said[answer.ref.position].facts.calls[answer.ref.index].hosted:
                 continue
-            is_cut = entry.position in stubs
+            is_cut = unit.stub_at(entry.position) is not None
             if entry.facts.role != "assistant" or (is_cut and entry.position not in said):
                 return False
             if is_cut and _body_with_stubs(unit, entry) is None:
@@ -258,17 +266,14 @@ class _UnitTurns:
 
     def _results(self, *, is_native: bool) -> Iterator[PlacedTurn]:
         unit = self._unit
-        stubs, entries = {stub.position: stub for stub in unit.stubs}, dict[int, Entry]()
-        answers = defaultdict[int, list[CallResult]](list)
-        for answer in unit.answers:
-            if answer.entry is not None and (answer.entry.position, answer.index) not in self._native:
-                answers[answer.entry.position].append(answer)
-                entries[answer.entry.position] = answer.entry
-        for position, here in answers.items():
-            entry = entries[position]
-            ids = tuple(self._ids[answer.ref] for answer in here)
-            if position in stubs:
-                results = tuple(self._stubbed(entry, here, stubs[position]))
+        entries = {answer.entry.position: answer.entry for answer in unit.answers if answer.entry is not None}
+        for position, entry in entries.items():
+            here = [answer for answer in answers_in(unit, entry) if (position, answer.index) not in self._native]
+            ids, stub = tuple(self._ids[answer.ref] for answer in here), unit.stub_at(position)
+            if not here:
+                continue
+            if stub is not None:
+                results = tuple(self._stubbed(entry, here, stub))
                 yield PlacedTurn(Turn(Message("tool", tool_results=results), result_ids=ids), where=position)
                 continue
             message = _message(entry)
@@ -356,7 +361,7 @@ def older_loops(view: WindowDraft) -> int:
 def _body_with_stubs(unit: Unit, entry: Entry) -> JsonObject | None:
     """Return the body of a message with stubs in place of its results; None when its shape can't hold them."""
     body = entry.event.body
-    stub = next((stub for stub in unit.stubs if stub.position == entry.position), None)
+    stub = unit.stub_at(entry.position)
     if stub is None or body is None:
         return body
     texts, results = dict(stub.texts), _message(entry).tool_results
@@ -368,24 +373,6 @@ def _body_with_stubs(unit: Unit, entry: Entry) -> JsonObject | None:
             if answer.ref in texts and texts[answer.ref] != results[answer.index].text
         },
     )
-
-
-def _is_replaced(unit: Unit, entry: Entry) -> bool:
-    """Return whether stubs replace all results of a message, so that its body is not needed."""
-    return any(stub.texts and stub.position == entry.position for stub in unit.stubs)
-
-
-def _all_pieces(view: WindowDraft) -> Iterator[Piece]:
-    for unit in view.preamble:
-        yield Piece(unit, None, unit.tokens)
-    for loop in view.loops:
-        yield from shown_pieces(loop)
-
-
-def _has_beginning(entry: Entry, limit: int | None) -> bool:
-    """Return whether a card has the first ``limit`` characters of its message; not where None, all of the message, is sent."""
-    facts = entry.facts
-    return limit is not None and (len(facts.head) >= limit or len(facts.head) == facts.chars)
 
 
 def _message(entry: Entry) -> Message:

@@ -96,15 +96,14 @@ def _whole_results(unit: Unit) -> Sequence[Entry]:
     """Return the messages with results that may be shortened: not those of a pinned message, nor those that are stubs already."""
     if unit.level != "whole" or unit.pinned or not unit.answers:
         return ()
-    stubs = {stub.position for stub in unit.stubs}
-    return [entry for entry in result_entries(unit) if entry.position not in stubs]
+    return [entry for entry in result_entries(unit) if unit.stub_at(entry.position) is None]
 
 
 def result_entries(unit: Unit) -> Sequence[Entry]:
     """Return the messages with results of the unit's calls, also those that have calls and results."""
     positions = {answer.entry.position for answer in unit.answers if answer.entry is not None}
     both = [entry for entry in unit.said if entry.position in positions]
-    return [*both, *unit.entries[len(unit.said) :]]
+    return [*both, *unit.behind]
 
 
 def results_cost(unit: Unit, entry: Entry) -> int:

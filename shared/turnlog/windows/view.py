@@ -103,6 +103,20 @@ class Unit(Lasting):
         return self.group or (self.entry,)
 
     @property
+    def behind(self) -> tuple[Entry, ...]:
+        """The messages behind those said that have results of its calls."""
+        return self.entries[len(self.said) :]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a call has no result."""
+        return any(answer.entry is None for answer in self.answers)
+
+    def stub_at(self, position: int) -> Stub | None:
+        """Return the stub that replaces the results of the message at a position; None when they are sent whole."""
+        return next((stub for stub in self.stubs if stub.position == position), None)
+
+    @property
     def position(self) -> int:
         return self.entry.position
 

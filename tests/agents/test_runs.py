@@ -8,10 +8,13 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from tests.agents import events
 from tests.agents.scripts import FORMATS, TOOLS, Script, calls, says
@@ -205,6 +208,29 @@ def test_it_is_not_called_more_often_than_it_may_and_goes_on_when_it_may(session
     assert session.run(Script()).resume().status == "idle"
     fresh = session.run(Script(says("Hello"))).send("Hi")
     assert fresh.iterations == 1 and fresh.run_id != outcome.run_id
+
+
+class Order(BaseModel):
+    number: int
+
+
+@dataclass
+class Place:
+    shelf: str
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([Order(number=7)], '[{"number": 7}]'),
+        ({"place": Place("B"), "day": date(2026, 1, 31)}, '{"place": {"shelf": "B"}, "day": "2026-01-31"}'),
+        (Order(number=7), '{"number": 7}'),
+    ],
+)
+def test_models_within_a_result_reach_the_model_as_json(session: Session, value: object, text: str) -> None:
+    model = Script(calls(("c1", "find", {"q": "x"})), says("Done"))
+    session.run(model, {"find": lambda q: value}).send("Go")
+    assert results(session) == [(text, False)]
 
 
 def test_the_stored_limit_counts_unless_the_caller_names_one(session: Session) -> None:

@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from pydantic_core import to_jsonable_python
 
 from turnlog.agents.graph_state.messages import to_graph_message
 from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
@@ -177,14 +180,16 @@ def bind_call(handler: Handler | None, call: RequestedCall, names: list[str]) ->
 
 
 def text_of(value: object) -> str:
-    """Return a result as text for the model: a text as it is, None as an empty text, other values as JSON."""
+    """Return a result as text for the model: a text as it is, None as an empty text, other values as JSON.
+
+    Models, dataclasses, dates and other Python values become JSON as Pydantic makes it, unknown ones their text.
+    """
     if isinstance(value, str):
         return value
     if value is None:
         return ""
-    dump = getattr(value, "model_dump", None)
     try:
-        return json.dumps(dump(mode="json") if callable(dump) else value, ensure_ascii=False, default=str)
+        return json.dumps(value, ensure_ascii=False, default=partial(to_jsonable_python, fallback=str))
     except (TypeError, ValueError, RecursionError):
         return str(value)
 

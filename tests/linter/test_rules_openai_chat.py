@@ -94,6 +94,7 @@ VALID: dict[str, list[Json]] = {
     "keys of other servers": [
         user(),
         {**DONE, "reasoning_content": "hm", "reasoning_details": [], "annotations": []},
+        {**DONE, "reasoning": "hm", "thinking_blocks": [], "prefix": True, "extra_content": {}},
         calls({**call("a"), "extra_content": {"google": {"thought_signature": "x"}}}),
         result("a"),
     ],

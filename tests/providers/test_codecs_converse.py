@@ -138,6 +138,7 @@ def test_repairs() -> None:
             Media("file", "text/csv", data="AA==", name="my_list.csv"),
             {"document": {"format": "csv", "name": "my list csv", "source": {"bytes": "AA=="}}},
         ),
+        (Media("image", "image/gif", data="AA=="), {"image": {"format": "gif", "source": {"bytes": "AA=="}}}),
         (Media("image", data="AA=="), {"image": {"format": "png", "source": {"bytes": "AA=="}}}),
         (Media("image", "image/tiff", data="AA=="), {"text": "[image]"}),
         (Media("image", url="https://x/a.png"), {"text": "[image]"}),

@@ -159,6 +159,11 @@ def test_tools_are_sent_in_the_shape_of_the_format_and_within_the_budget(log: Tu
     )
 
 
+@pytest.mark.parametrize("kind", ["tool-call", "tool-result", "tool-approval-request", "tool-approval-response"])
+def test_a_part_that_only_the_ai_sdk_has_names_its_format(kind: str) -> None:
+    assert recognise({"role": "assistant", "content": [{"type": kind}]}).format == "ai_sdk"
+
+
 @pytest.mark.parametrize("kind", [None, 1, True, [], {}, [[]], {"type": []}])
 def test_a_part_whose_type_is_no_text_is_of_no_format(kind: object) -> None:
     """Strangers send what they like: nothing of it ends the search for a format with an untyped error."""

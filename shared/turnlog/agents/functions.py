@@ -180,10 +180,7 @@ def bind_call(handler: Handler | None, call: RequestedCall, names: list[str]) ->
 
 
 def text_of(value: object) -> str:
-    """Return a result as text for the model: a text as it is, None as an empty text, other values as JSON.
-
-    Models, dataclasses, dates and other Python values become JSON as Pydantic makes it, unknown ones their text.
-    """
+    """Return a result as text for the model: a text as it is, None as an empty text, other values as Pydantic's JSON."""
     if isinstance(value, str):
         return value
     if value is None:

@@ -90,10 +90,7 @@ class KeptDocuments:
         self._write(lambda: self._documents.put_many(documents, then=then))
 
     def replace(self, key: str, value: Any, before: Document | None) -> None:
-        """Write JSON in place of the document ``before``, or where there is none. Raises `DocumentChangedError`.
-
-        Models, dataclasses, dates and other Python values are written as Pydantic writes them, unknown ones as their text.
-        """
+        """Write Pydantic's JSON in place of the document ``before``, or where there is none. Raises `DocumentChangedError`."""
         text = json.dumps(value, ensure_ascii=False, default=partial(to_jsonable_python, fallback=str))
         data = text.encode("utf-8", "surrogatepass")
         self.put(key, data, if_absent=before is None, if_revision=before.revision if before is not None else None)

@@ -19,7 +19,7 @@ from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, commit_sort_key
 from turnlog.ports import Item, ItemTable, Key, Query
 from turnlog.snapshots import full
 from turnlog.snapshots.full import Archive, ArchiveItems, SnapshotStretch, kept_by, parts_of
-from turnlog.snapshots.segment_format import read_segment
+from turnlog.snapshots.segment_format import read_stretch
 
 SIZES = (3, 1, 5, 8, 2, 4, 1)
 """Messages of the commits: positions 2 to 25. Stretches of eight positions end inside commits and between them."""
@@ -148,7 +148,9 @@ def test_a_position_is_in_its_part_and_only_two_parts_stay_open(
         wanted = [sealed.commit.header.first for sealed in commits if sealed.commit.header.first >= holder]
         assert [sealed.commit.header.first for sealed in archive.from_position(position)] == wanted
     opened, reads = [archive.part(index) for index in (0, 1)], list[str]()
-    monkeypatch.setattr(full, "read_segment", lambda data, *, name: reads.append(name) or read_segment(data, name=name))
+    monkeypatch.setattr(
+        full, "read_stretch", lambda *of, **more: reads.append(more["name"]) or read_stretch(*of, **more)
+    )
     assert archive.part(1) is opened[1] and archive.part(0) is opened[0]
     assert reads == []
     archive.part(2)

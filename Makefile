@@ -27,6 +27,8 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Turnlog and what its tests need into $(VENV) (once) ..."
 	@$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
+	@echo "Compiling what the tests import (once) ..."
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || true  # else each process of a test run would compile it
 	@touch $(VENV)/run.stamp $@
 
 setup: $(VENV)/dev.stamp  ## Make .venv with everything

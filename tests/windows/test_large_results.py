@@ -27,7 +27,7 @@ from turnlog.windows.stubs import (
     results_tokens,
     stub_results,
 )
-from turnlog.windows.view import Unit, pinned
+from turnlog.windows.view import Entry, Unit, pinned
 
 MARK = re.compile(
     r"\n\[\.\.\. (\d+) characters(?:, lines (\d+) to (\d+))? left out here; ref (\d+\.\d+) has the whole result \.\.\.\]\n"
@@ -201,6 +201,25 @@ def test_results_of_many_calls_at_once_share_the_room(calls: int, words: int, bu
         window = session.context(budget=budget)
     assert sum(message["role"] == "tool" for message in window.messages) == calls
     assert 0.85 * budget <= window.tokens <= budget
+
+
+@pytest.mark.parametrize("budget", [8_000, 1_000_000])
+def test_a_window_looks_at_each_of_many_results_a_few_times(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, position = list[int](), Entry.position.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(Entry, "position", property(lambda entry: seen.append(1) or position(entry)))
+    counts = list[int]()
+    for calls in (50, 400):
+        function = {"name": "f", "arguments": "{}"}
+        called = [{"id": f"c{number}", "type": "function", "function": function} for number in range(calls)]
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": "done"} for call in called]
+        with Turnlog.open("memory://") as log:
+            session = log.sessions.create("s")
+            session.append({"role": "user", "content": "Go"}, {"role": "assistant", "tool_calls": called})
+            session.extend(results)
+            seen.clear()
+            session.context(budget=budget)
+        counts.append(len(seen))
+    assert counts[1] < 12 * counts[0]
 
 
 @pytest.mark.parametrize("share", [0.15, 0.3, 0.5, 0.8, 0.95])

@@ -12,16 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
-
-from pydantic_core import to_jsonable_python
 
 from turnlog.agents.graph_state.messages import to_graph_message
 from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
 from turnlog.client import is_answer, is_model
 from turnlog.core.errors import InvalidInputError, RunLostError
-from turnlog.core.json_values import JsonObject
+from turnlog.core.json_values import JsonObject, python_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Media
 from turnlog.sessions.context_models import WindowAnswer
@@ -186,7 +183,7 @@ def text_of(value: object) -> str:
     if value is None:
         return ""
     try:
-        return json.dumps(value, ensure_ascii=False, default=partial(to_jsonable_python, fallback=str))
+        return python_json(value)
     except (TypeError, ValueError, RecursionError):
         return str(value)
 

@@ -23,6 +23,7 @@ from turnlog.client import GivenPolicy
 from turnlog.client.async_calls import reads, writes
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.json_values import python_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Originals, Part
 from turnlog.integrations.sessions import session_id_of
@@ -110,7 +111,7 @@ def _to_parts(message: Message) -> tuple[str, list[Part]]:
         if content.type == "function_call":
             parts.append(originals.tool_call(content.call_id, content.name, content.arguments))
         elif content.type == "function_result":
-            result = json.loads(json.dumps(content.result, default=str))
+            result = json.loads(python_json(content.result))
             parts.append(originals.tool_result(content.call_id, result, is_error=content.exception is not None))
         elif content.type == "text_reasoning":
             parts.append(originals.text_block(content.text or "", is_thinking=True))
@@ -139,7 +140,7 @@ def _from_parts(role: str, parts: Sequence[Part]) -> Message:
 
 MESSAGES = Originals[Message](
     "agent_framework",
-    dump=lambda message: json.loads(json.dumps(message.to_dict(), default=str)),
+    dump=lambda message: json.loads(python_json(message.to_dict())),
     load=Message.from_dict,
     to_parts=_to_parts,
     from_parts=_from_parts,

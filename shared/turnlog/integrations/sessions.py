@@ -7,16 +7,15 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
-
-from pydantic_core import to_jsonable_python
 
 from turnlog.client import retried
 from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import DocumentChangedError, InvalidInputError, NotFoundError
 from turnlog.core.identity import is_session_id
+from turnlog.core.json_values import python_json
 
 _MAPPED = "t_"
 _REMEMBERED = 1_024
@@ -91,8 +90,7 @@ class KeptDocuments:
 
     def replace(self, key: str, value: Any, before: Document | None) -> None:
         """Write Pydantic's JSON in place of the document ``before``, or where there is none. Raises `DocumentChangedError`."""
-        text = json.dumps(value, ensure_ascii=False, default=partial(to_jsonable_python, fallback=str))
-        data = text.encode("utf-8", "surrogatepass")
+        data = python_json(value).encode("utf-8", "surrogatepass")
         self.put(key, data, if_absent=before is None, if_revision=before.revision if before is not None else None)
 
     def change(self, key: str, change: Callable[[Any], Any]) -> Any:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Text
 from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
@@ -26,7 +28,7 @@ MAX_VALUES = 20
 LARGE_RESULT = "large_result"
 """The reason of a result in the manifest whose middle is left out because it does not fit."""
 LEAST_TOKENS = 64
-"""Results that take no more are never cut: the mark would take as much."""
+"""Results that take no more are never cut: the mark alone would take two thirds of it."""
 STRETCH_CHARS = 4_000
 """Characters whose least tokens are counted together."""
 _CARD_CHARS = 700
@@ -120,9 +122,18 @@ def stub_overhead(name: str) -> int:
     return upper_bound_tokens(name) + MESSAGE_OVERHEAD + _ERROR_MARK
 
 
-def answers_in(unit: Unit, entry: Entry) -> list[CallResult]:
+def answers_in(unit: Unit, entry: Entry) -> Sequence[CallResult]:
     """Return the unit's results that stand in one message."""
-    return [answer for answer in unit.answers if answer.entry is not None and answer.entry.position == entry.position]
+    return _answers_by_message(unit).get(entry.position, ())
+
+
+@once
+def _answers_by_message(unit: Unit) -> Mapping[int, Sequence[CallResult]]:
+    answers = defaultdict[int, list[CallResult]](list)
+    for answer in unit.answers:
+        if answer.entry is not None:
+            answers[answer.entry.position].append(answer)
+    return answers
 
 
 def _stub(entry: Entry, answers: Sequence[CallResult], reason: str, preview_tokens: int) -> Stub:

@@ -5,7 +5,7 @@ A view has loops, a loop has units, and a unit has the messages that are in or o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -114,11 +114,16 @@ class Unit(Lasting):
 
     def stub_at(self, position: int) -> Stub | None:
         """Return the stub that replaces the results of the message at a position; None when they are sent whole."""
-        return next((stub for stub in self.stubs if stub.position == position), None)
+        return _stubs_by_message(self).get(position) if self.stubs else None
 
     @property
     def position(self) -> int:
         return self.entry.position
+
+
+@once
+def _stubs_by_message(unit: Unit) -> Mapping[int, Stub]:
+    return {stub.position: stub for stub in unit.stubs}
 
 
 @lazy_dataclass(frozen=True, slots=True)

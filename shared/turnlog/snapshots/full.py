@@ -121,8 +121,8 @@ class Archive:
             data = VERIFIED.blob(name, part.sha256, lambda: self._blobs.get(name))
             if data is None:
                 raise CorruptError("a part of a snapshot is missing", item=part.blob)
-        what = "a part of a snapshot does not hold the positions of its entry"
-        return read_stretch(data, part.first, part.last, name=part.blob, what=what)
+        fault = "a part of a snapshot does not hold the positions of its entry"
+        return read_stretch(data, part.first, part.last, name=part.blob, fault=fault)
 
 
 class ArchiveItems:

@@ -158,19 +158,19 @@ def read_segment(data: bytes, *, name: str) -> Iterator[SealedCommit]:
         raise CorruptError(f"a segment is damaged: {type(error).__name__}", item=name) from error
 
 
-def read_stretch(data: bytes, first: int, last: int, *, name: str, what: str) -> Iterator[SealedCommit]:
+def read_stretch(data: bytes, first: int, last: int, *, name: str, fault: str) -> Iterator[SealedCommit]:
     """Yield the commits of a segment as `read_segment` does. They must have all positions from ``first`` to ``last``.
 
-    Raises `CorruptError` with ``what`` else, at the latest after the last commit.
+    Raises `CorruptError` with the text ``fault`` at the first commit that does not; a missing last one is seen at the end.
     """
     position = first
     for sealed in read_segment(data, name=name):
         if sealed.commit.header.first != position:
-            raise CorruptError(what, item=name)
+            raise CorruptError(fault, item=name)
         position = sealed.commit.header.last + 1
         yield sealed
     if position != last + 1:
-        raise CorruptError(what, item=name)
+        raise CorruptError(fault, item=name)
 
 
 def _next_event(lines: Iterator[bytes], contents: dict[str, bytes], name: str) -> tuple[bytes, dict[str, Any]]:

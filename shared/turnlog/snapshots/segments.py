@@ -106,8 +106,8 @@ class Segments:
             raise CorruptError("a segment is missing", item=short)
         if sha256(data).hexdigest() != segment.sha256:
             raise CorruptError("a segment does not have the hash in its name", item=short)
-        what = "a segment does not hold the positions of its name"
-        yield from read_stretch(data, segment.first, segment.last, name=short, what=what)
+        fault = "a segment does not hold the positions of its name"
+        yield from read_stretch(data, segment.first, segment.last, name=short, fault=fault)
 
     def messages(self, keys: SessionKeys, segment: Segment) -> Iterator[Located]:
         """Yield the messages of a segment in order. Bodies in the blob store are fetched only for messages without an outline."""

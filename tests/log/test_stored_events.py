@@ -16,7 +16,7 @@ from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
 from turnlog.core.json_values import encode_json
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import Branch
-from turnlog.log.lines import ENVELOPE, payload_content, stored_line
+from turnlog.log.lines import ENVELOPE, encode_line, payload_content, stored_line
 from turnlog.log.payloads import HEAD_CHARS, MAX_CARD_BYTES, make_card, read_card, shortened
 from turnlog.log.read_lines import payload_of, read_event
 
@@ -135,6 +135,17 @@ def test_what_is_stored_is_read_back_equal(event: Any) -> None:
     assert read(event, None) == event
     if payload_content(event):
         assert read(event, PAYLOAD) == replace(event, payload=PAYLOAD)
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(MESSAGES, st.text(st.characters(), max_size=4))
+def test_a_body_that_is_json_already_is_stored_as_it_is(event: events.MessageEvent, text: str) -> None:
+    event = replace(event, body={"role": "user", "content": text})
+    body = json.dumps(event.body, indent=1).encode()  # nothing in Turnlog encodes with spaces
+    line, content = encode_line(stored_line(event, None), body), payload_content(event, body)
+    assert body in line and body in content
+    assert json.loads(line) == json.loads(encode_json(stored_line(event, None)))
+    assert json.loads(content) == json.loads(payload_content(event))
 
 
 @pytest.mark.parametrize(

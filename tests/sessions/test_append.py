@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.chat_messages import assistant, user
+from tests.support.memory import memory
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import (
     ConflictError,
@@ -559,6 +561,22 @@ def test_while_an_action_is_pending_the_loop_does_not_time_out(log: Turnlog, har
     session.append(result("c1", "done"), run={"pending_action": None})
     harness.clock.advance(61)
     assert next(session.loops()).status == "interrupted"
+
+
+@pytest.mark.parametrize("chars", [9, 9_000, 90_000], ids=["in the commit", "in an item", "in a blob"])
+def test_a_message_is_encoded_once(monkeypatch: pytest.MonkeyPatch, chars: int) -> None:
+    session, encoded, encode = memory()[0].sessions.create("one"), list[str](), json.JSONEncoder.encode
+
+    def counted(encoder: json.JSONEncoder, value: object) -> str:
+        encoded.append(encode(encoder, value))
+        return encoded[-1]
+
+    text = f"{random.Random(4711).randbytes(chars).hex()} the end"
+    with monkeypatch.context() as patch:
+        patch.setattr(json.JSONEncoder, "encode", counted)
+        session.append(user(text))
+    assert sum("the end" in value for value in encoded) == 1
+    assert bodies(session) == [user(text)]
 
 
 def test_nothing_of_a_refused_batch_is_kept(log: Turnlog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,12 @@ from turnlog.settings import LOCAL_OPERATOR, PREFIX, Settings
 DEFAULT_DATA = ".turnlog"
 _OURS = frozenset({"URL", "DATA", "TENANT", "USER", "TOKEN", "ENGINE", "IDENTITY"})
 
+
+def _shared(flag: str, metavar: str, text: str, default: str | bool) -> Any:
+    """Return an option that the environment can set, too: ``TURNLOG_`` and the flag's name."""
+    return typer.Option(flag, metavar=metavar, envvar=f"{PREFIX}{flag[2:].upper()}", help=text, show_default=default)
+
+
 Where = Annotated[
     str | None,
     typer.Option(
@@ -38,32 +44,11 @@ Where = Annotated[
         show_default=".turnlog",
     ),
 ]
-Tenant = Annotated[
-    str | None,
-    typer.Option(
-        "--tenant",
-        metavar="NAME",
-        envvar="TURNLOG_TENANT",
-        help="Tenant (organisation) that owns the sessions.",
-        show_default="local",
-    ),
-]
+Tenant = Annotated[str | None, _shared("--tenant", "NAME", "Tenant (organisation) that owns the sessions.", "local")]
 User = Annotated[
-    str | None,
-    typer.Option(
-        "--user",
-        metavar="NAME",
-        envvar="TURNLOG_USER",
-        help="User within the tenant; each user sees only their own sessions.",
-        show_default="me",
-    ),
+    str | None, _shared("--user", "NAME", "User within the tenant; each user sees only their own sessions.", "me")
 ]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token", metavar="T", envvar="TURNLOG_TOKEN", help="The service's bearer token.", show_default=False
-    ),
-]
+Token = Annotated[str | None, _shared("--token", "T", "The service's bearer token.", False)]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout, for scripts.")]
 Session = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.")]
 Policy = Annotated[

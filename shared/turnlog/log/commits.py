@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from turnlog.core.errors import ConflictError, CorruptError, NotFoundError
@@ -31,7 +32,7 @@ from turnlog.log.commit import (
 from turnlog.log.commit_items import CommitItems, PageSize, first_position, page_limit
 from turnlog.log.headers import GENESIS, Header, attribute, chain_hash, hashed_header, header_attributes, listed
 from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
-from turnlog.log.lines import payload_content, stored_line
+from turnlog.log.lines import encode_line, payload_content, stored_line
 from turnlog.log.packing import pack
 from turnlog.log.payloads import INLINE_BYTES, Payloads, PreparedPayload, digest_of
 from turnlog.log.request_keys import KEPT_SECONDS, SLACK_SECONDS, Attempt, RequestKey
@@ -54,10 +55,13 @@ class Tail:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Draft:
-    """A commit that is not written yet: its header without hash and nonce, and its events in order of position."""
+    """A commit that is not written yet: its header without hash and nonce, its events in order of position, and the bodies of
+    the first events, messages, as JSON where that is known.
+    """
 
     header: Header
     events: tuple[Event, ...]
+    bodies: Sequence[bytes | None] = ()
 
 
 Stored: TypeAlias = dict[tuple[int, str], Payload]
@@ -211,12 +215,12 @@ class CommitLog:
     ) -> tuple[list[JsonObject], list[bytes]]:
         """Return the stored lines of a commit's events, as objects and encoded, after storing their large payloads."""
         prepared, lines, encoded = list[PreparedPayload](), list[JsonObject](), list[bytes]()
-        for index, event in enumerate(draft.events):
+        for index, (event, body) in enumerate(zip_longest(draft.events, draft.bodies)):
             line = stored_line(event, None)
-            data = encode_json(line)
+            data = encode_line(line, body)
             # A line holds its payload, so a short line has no large one.
             if len(data) > INLINE_BYTES:
-                content = payload_content(event)
+                content = payload_content(event, body)
                 place = index, digest_of(content)
                 if place not in stored:
                     large = self._payloads.prepare(keys, content, position=event.position, nonce=nonce, index=index)

@@ -77,10 +77,9 @@ def _message_line(event: MessageEvent, payload: Payload | None) -> JsonObject:
 
 def _message_parts(event: MessageEvent) -> JsonObject:
     """Return what a payload of a message has: its body and metadata, which may be large."""
-    parts: JsonObject = {"b": event.body}
-    if event.envelope.metadata is not None:
-        parts["md"] = event.envelope.metadata
-    return parts
+    metadata = event.envelope.metadata
+    parts: JsonObject = {"md": metadata} if metadata is not None else {}
+    return parts | {"b": event.body}
 
 
 def _state_head(event: StateEvent) -> JsonObject:
@@ -218,14 +217,21 @@ _HEADS: Mapping[type[Event], Callable[[Any], JsonObject]] = {
 
 
 def _parts(event: Event) -> JsonObject:
-    parts_of = _PARTS.get(type(event))
-    return parts_of(event) if parts_of is not None else {}
+    return _PARTS[type(event)](event) if type(event) in _PARTS else {}
 
 
-def payload_content(event: Event) -> bytes:
-    """Return the payload of an event that is stored out of line when it is large; empty for events without one."""
+def payload_content(event: Event, body: bytes | None = None) -> bytes:
+    """Return an event's payload, stored out of line when it is large; empty for events without one. ``body``: see `encode_line`."""
     parts = _parts(event)
-    return encode_json(parts) if parts else b""
+    return encode_line(parts, body) if parts else b""
+
+
+def encode_line(line: JsonObject, body: bytes | None = None) -> bytes:
+    """Encode a stored line. ``body`` is the message's body, the last field of its line, as JSON; None to encode it, too."""
+    if body is None:
+        return encode_json(line)
+    before = encode_json({name: value for name, value in line.items() if name != "b"})[1:-1]
+    return b"{" + (before + b"," if before else b"") + b'"b":' + body + b"}"
 
 
 def stored_line(event: Event, payload: Payload | None) -> JsonObject:

@@ -186,7 +186,7 @@ class AppendWrite:
             self.summaries = self._ask.trigger(new, settings, tail.meta)
             if self.summaries.is_due(new):
                 new = replace(new, asked=CompressionRequest(flow.loop.number, time_ms))
-        return Draft(new, tuple(events))
+        return Draft(new, tuple(events), [incoming.encoded for incoming in self._batch])
 
     def write_caches(self, written: WriteResult) -> None:
         """Update the caches after the commit. The commit is durable: readers repair a cache that could not be written."""

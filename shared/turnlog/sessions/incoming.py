@@ -49,6 +49,8 @@ class Incoming:
     unknown: Mapping[str, str]
     recalled: tuple[str | int, ...] | None = None
     """Refs and positions that a recall has brought back, as the caller reports them."""
+    encoded: bytes | None = None
+    """The body as JSON, where its size was checked."""
 
 
 def understand(
@@ -59,6 +61,7 @@ def understand(
     codec: Codec | None = None,
     envelope: Envelope = NO_ENVELOPE,
     recalled: Sequence[str | int] | None = None,
+    encoded: bytes | None = None,
 ) -> Incoming:
     """Parse and count the message at ``index`` of a request. `InvalidInputError` with a pointer when it is not a message."""
     content = cast("JsonObject", body)
@@ -82,6 +85,7 @@ def understand(
         head_tokens=count_head(facts.head, HEAD_TOKEN_CHARS, counter) if facts.chars > HEAD_TOKEN_CHARS else None,
         unknown={} if is_plain_text(content) else unknown_content(content, codec.format),
         recalled=tuple(recalled) if recalled is not None else None,
+        encoded=encoded,
     )
 
 
@@ -108,13 +112,12 @@ def understand_batch(request: AppendMessages, counter: TokenCounter) -> list[Inc
     if request.meta is not None and len(request.meta) != len(request.messages):
         message = f"meta has {len(request.meta)} entries for {len(request.messages)} messages"
         raise InvalidInputError.at("/meta", message, "meta_length")
-    _check_sizes(request.messages)
     codec = codec_of(request.format) if request.format is not None else None
     batch, call_count = list[Incoming](), 0
-    for index, body in enumerate(request.messages):
+    for index, (body, data) in enumerate(_encoded(request.messages)):
         meta = request.meta[index] if request.meta else None
         envelope, recalled = _envelope(meta, request.parent, index), meta.recalled if meta is not None else None
-        batch.append(understand(body, index, counter, codec=codec, envelope=envelope, recalled=recalled))
+        batch.append(understand(body, index, counter, codec=codec, envelope=envelope, recalled=recalled, encoded=data))
         if not request.lenient:
             _check_meaning(batch[-1], index)
         call_count = with_calls(call_count, batch[-1].facts, index)
@@ -166,8 +169,10 @@ def with_calls(count: int, facts: MessageOutline, index: int) -> int:
     return count
 
 
-def _check_sizes(messages: Sequence[dict[str, Any]]) -> None:
-    sizes = [len(encode_json(message)) for message in messages]
+def _encoded(messages: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], bytes]]:
+    """Return each message with its JSON. Raise `TooLargeError` when they are over the limit of one append together."""
+    encoded = [encode_json(message) for message in messages]
+    sizes = list(map(len, encoded))
     if sum(sizes) > MAX_APPEND_BYTES:
         index = max(range(len(sizes)), key=sizes.__getitem__)
         message = (
@@ -175,6 +180,7 @@ def _check_sizes(messages: Sequence[dict[str, Any]]) -> None:
             f"the largest, number {index}, has {sizes[index]:,}"
         )
         raise TooLargeError.at(f"/messages/{index}", message, "message_too_large")
+    return list(zip(messages, encoded, strict=True))
 
 
 USAGE_IGNORED = "usage_ignored"
@@ -253,11 +259,10 @@ def _places_in(message: Message | None, index: int) -> list[str]:
     call = message.tool_calls[index] if message is not None and index < len(message.tool_calls) else None
     if call is None or call.name != RECALL_TOOL:
         return []
-    try:
+    with suppress(ArgumentsError):
         places = parse_recall_request(call.name, call.arguments).places
-    except ArgumentsError:
-        return []
-    return [ref for ref in map(ref_of, places) if ref is not None]
+        return [ref for ref in map(ref_of, places) if ref is not None]
+    return []
 
 
 def _messages_of_newest(tail: Tail) -> dict[int, Message]:

@@ -30,6 +30,21 @@ free for the next steps."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
+class ViewLimits:
+    """What a view must fit into: ``room`` tokens of messages. ``step`` divides them between base and tail.
+
+    ``reserve`` of them are set aside where anything is left out, ``of_whole`` while the view is sent as it is. ``reads_room``: what
+    could fill the room must be read.
+    """
+
+    room: int
+    step: DigestWhenFull
+    reserve: int = 0
+    of_whole: int = 0
+    reads_room: bool = False
+
+
+@lazy_dataclass(frozen=True, slots=True)
 class FittedView:
     """A view within the budget, and the breaks that the budget caused. ``is_final``: no older message would change them.
 
@@ -60,47 +75,37 @@ class _Element:
     waits_behind: int = 0
 
 
-def fit(
-    view: WindowDraft,
-    *,
-    room: int,
-    step: DigestWhenFull,
-    reserve: int,
-    of_whole: int,
-    compactions: Sequence[int] | None,
-) -> FittedView:
-    """Return the view within ``room`` tokens of messages. Where anything is left out, ``reserve`` of them are set aside.
+def fit(view: WindowDraft, limits: ViewLimits, compactions: Sequence[int] | None) -> FittedView:
+    """Return the view within its limits.
 
-    ``of_whole`` are set aside while the view is sent as it is.
     ``compactions`` are the positions of messages in which their provider has summarised all before, newest first; None for a
     format without such messages. While one fits with all behind it, it is the base. Raises `BudgetTooSmallError` when the view does
     not fit; the error's detail ``needed`` counts messages only.
     """
     if compactions:
-        epoch = _Epoch(replace(view, summary=None), room, step)
+        epoch = _Epoch(replace(view, summary=None), ViewLimits(limits.room, limits.step))
         compacted = next((made for position in compactions if (made := epoch.compaction(position)) is not None), None)
         if isinstance(compacted, FittedView):
             return compacted
         if compacted:
-            fitted = _fit_all(view, room, step, reserve, of_whole)
+            fitted = _fit_all(view, limits)
             return replace(fitted, breaks=(*fitted.breaks, EpochStart(compacted, "compaction", "base")))
-    return _fit_all(view, room, step, reserve, of_whole, reads_room=compactions is not None)
+    return _fit_all(view, replace(limits, reads_room=compactions is not None))
 
 
-def _fit_all(
-    view: WindowDraft, room: int, step: DigestWhenFull, reserve: int, of_whole: int, *, reads_room: bool = False
-) -> FittedView:
-    """Return the view in the room, with all that was read. ``reads_room``: what could fill the room must be read."""
-    if message_tokens(view) <= room - of_whole:
-        return FittedView(view, (), not _is_open(view), of_whole)
+def _fit_all(view: WindowDraft, limits: ViewLimits) -> FittedView:
+    """Return the view within its limits, with all that was read."""
+    room = limits.room
+    if message_tokens(view) <= room - limits.of_whole:
+        return FittedView(view, (), not _is_open(view), limits.of_whole)
     # Older messages matter where all that was read fits without the line about what was not.
-    fits_without_line = _is_open(view) and message_tokens(view) - LINE_TOKENS <= room - of_whole
-    for fitted in _Epoch(view, room, step, reserve, of_whole, reads_room=reads_room).candidates():
+    fits_without_line = _is_open(view) and message_tokens(view) - LINE_TOKENS <= room - limits.of_whole
+    for fitted in _Epoch(view, limits).candidates():
         if message_tokens(fitted.view) <= room - fitted.reserve:
             return replace(fitted, is_final=fitted.is_final and not fits_without_line)
-    if reserve:
+    if limits.reserve:
         # A part that is left out here may have been in the window before.
-        fitted = _fit_all(view, room, step, 0, 0, reads_room=reads_room)
+        fitted = _fit_all(view, replace(limits, reserve=0, of_whole=0))
         return FittedView(fitted.view, (*fitted.breaks, EpochStart(view.last, "budget", "base")), fitted.is_final)
     breaks = (EpochStart(view.last, "budget", "base"),)
     smallest = min(_least_views(view), key=message_tokens)
@@ -132,24 +137,12 @@ def _is_open(view: WindowDraft) -> bool:
 
 
 class _Epoch:
-    """The border of a view, its base, and its tail, in ``room`` tokens.
+    """The border of a view, its base, and its tail, within limits. Preamble and summary have their tokens before the rest."""
 
-    ``reserve`` of them are set aside, ``of_whole`` without a border. Preamble and summary have their tokens before the rest.
-    """
-
-    def __init__(
-        self,
-        view: WindowDraft,
-        room: int,
-        step: DigestWhenFull,
-        reserve: int = 0,
-        of_whole: int = 0,
-        *,
-        reads_room: bool = False,
-    ) -> None:
-        self.view, self.step, self._reserve, self._of_whole = view, step, reserve, of_whole
-        room -= view.preamble_tokens + view.summary_tokens
-        self.room, self.whole_room = room - reserve, room - of_whole
+    def __init__(self, view: WindowDraft, limits: ViewLimits) -> None:
+        self.view, self.step, self._limits = view, limits.step, limits
+        room = limits.room - view.preamble_tokens - view.summary_tokens
+        self.room, self.whole_room = room - limits.reserve, room - limits.of_whole
         # What is set aside may differ between loops; where large results are cut must not.
         self._margin = int(MARGIN * room)
         self.elements, self._starts = list[_Element](), list[int]()
@@ -165,15 +158,15 @@ class _Epoch:
         self._totals = [0, *accumulate(element.tokens for element in self.elements)]
         self._all_totals = [0, *accumulate(element.tokens - element.saved for element in self.elements)]
         room = self.room
-        size = self._size = max(1.0, (step.high - step.low) * room)
-        self._short = step.low * room / 2
-        first = (1 - step.low) * room
+        size = self._size = max(1.0, (self.step.high - self.step.low) * room)
+        self._short = self.step.low * room / 2
+        first = (1 - self.step.low) * room
         self._cells = [int(max(0.0, element.before - first + size) // size) for element in self.elements]
         starts = zip(view.loops, self._starts, strict=True)
         oldest = next((start for loop, start in starts if loop.number >= view.oldest), 0)
         self._oldest = oldest if oldest < len(self.elements) else 0
         self._is_open = _is_open(view)
-        self._is_read = not reads_room or self._tail(self._oldest) > self.room
+        self._is_read = not limits.reads_room or self._tail(self._oldest) > self.room
 
     def compaction(self, position: int) -> FittedView | int | None:
         """Return the view from the message at a position on, in which its provider has summarised all before.
@@ -277,7 +270,9 @@ class _Epoch:
         view = replace(self.view, loops=loops)
         start, is_full = self._start(index), base is None or base.is_full
         is_final = not self._is_open or (start is not None and is_full and self._is_read)
-        return FittedView(view, (start or NEVER_BROKEN, shrunk), is_final, self._reserve if index else self._of_whole)
+        return FittedView(
+            view, (start or NEVER_BROKEN, shrunk), is_final, self._limits.reserve if index else self._limits.of_whole
+        )
 
     def _with_cuts(
         self, loops: tuple[Loop, ...], index: int, tail: Sequence[_Element], room: int

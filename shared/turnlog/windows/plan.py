@@ -17,7 +17,7 @@ from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.assembly import Memory, assemble, with_system_as_loop
 from turnlog.windows.breaks import EpochStart, breaks_of_results
 from turnlog.windows.budgets import too_small
-from turnlog.windows.epochs import FittedView, fit, is_lowered
+from turnlog.windows.epochs import FittedView, ViewLimits, fit, is_lowered
 from turnlog.windows.ledger import bounded, ledger_of_facts
 from turnlog.windows.prices import LINE_TOKENS, extra_tokens, redacted_tokens
 from turnlog.windows.recalled import RecallMessages, recalled_in
@@ -206,15 +206,9 @@ class WindowPlan:
         room = request.budget.tokens - request.fixed_tokens
         reserve = recall.reserve(stepped, room) if recall is not None else 0
         is_always_reserved = recall is not None and recall.scope == "user"
+        of_whole = reserve if is_always_reserved or is_lowered(stepped) else 0
         try:
-            fitted = fit(
-                stepped,
-                room=room,
-                step=request.policy.when_full,
-                reserve=reserve,
-                of_whole=reserve if is_always_reserved or is_lowered(stepped) else 0,
-                compactions=self._compactions,
-            )
+            fitted = fit(stepped, ViewLimits(room, request.policy.when_full, reserve, of_whole), self._compactions)
         except BudgetTooSmallError as error:
             raise too_small(int(error.details["needed"]) + request.fixed_tokens, request.budget) from error
         is_final = fitted.is_final and self.is_final and self.keeps_newest

@@ -6,7 +6,7 @@
  */
 import type { ModelMessage, UIMessage } from "ai";
 
-import type { Appended, Schemas, SessionClient } from "./client.js";
+import type { Appended, CallOptions, Schemas, SessionClient } from "./client.js";
 
 const FORMAT = "ai_sdk";
 const MOST = 25;
@@ -15,8 +15,9 @@ const MOST = 25;
 export async function loadWindow(
   session: SessionClient,
   request: Omit<Schemas["BuildContext"], "format"> = {},
+  options: CallOptions = {},
 ): Promise<{ system?: string; messages: ModelMessage[] }> {
-  const window = await session.context({ ...request, format: FORMAT });
+  const window = await session.context({ ...request, format: FORMAT }, options);
   const messages = window.messages as unknown as ModelMessage[];
   return typeof window.system === "string" ? { system: window.system, messages } : { messages };
 }
@@ -25,13 +26,14 @@ export async function loadWindow(
 export async function appendMessages(
   session: SessionClient,
   messages: readonly (ModelMessage | UIMessage)[],
-  options: { key?: string } = {},
+  options: { key?: string; signal?: AbortSignal } = {},
 ): Promise<Appended[]> {
+  const { key, ...ending } = options;
   const appended: Appended[] = [];
   for (let start = 0; start < messages.length; start += MOST) {
     const part = messages.slice(start, start + MOST).map((message) => plain(message) as object);
-    const key = options.key === undefined ? {} : { idempotencyKey: `${options.key}-${start}` };
-    appended.push(await session.append(part, { format: FORMAT }, key));
+    const repeated = key === undefined ? {} : { idempotencyKey: `${key}-${start}` };
+    appended.push(await session.append(part, { format: FORMAT }, { ...ending, ...repeated }));
   }
   return appended;
 }

@@ -81,11 +81,16 @@ interface Answer {
   headers: Headers;
   text: string;
 }
-interface Call {
+/** Options of a call. */
+export interface CallOptions {
+  /** Key of a call that writes, with which it may be repeated; made when left out. */
+  idempotencyKey?: string;
+  /** Ends the call, also between two tries: it throws the signal's reason. The service may have taken the call by then. */
+  signal?: AbortSignal;
+}
+interface Call extends CallOptions {
   query?: Query;
   body?: unknown;
-  /** Key of a call that writes; made when left out. */
-  idempotencyKey?: string;
   /** Whether the route takes a reference to an uploaded body. */
   mayUpload?: boolean;
 }
@@ -105,15 +110,18 @@ export class Turnlog {
   }
 
   /** Create a session. `settings` may name its id; one that exists is a `TurnlogError` with status 409. */
-  async create(settings: Schemas["CreateSession"], options: { idempotencyKey?: string } = {}): Promise<Session> {
+  async create(settings: Schemas["CreateSession"], options: CallOptions = {}): Promise<Session> {
     return this.call<Session>("POST", "v1/sessions", { body: settings, ...options });
   }
 
   /** Yield the caller's sessions, newest activity first, page by page. */
-  async *sessions(query: Omit<QueryOf<"list_sessions">, "cursor"> = {}): AsyncGenerator<Schemas["SessionPage"]["sessions"][number]> {
+  async *sessions(
+    query: Omit<QueryOf<"list_sessions">, "cursor"> = {},
+    options: CallOptions = {},
+  ): AsyncGenerator<Schemas["SessionPage"]["sessions"][number]> {
     let cursor: string | null | undefined;
     do {
-      const page: Schemas["SessionPage"] = await this.call("GET", "v1/sessions", { query: { ...query, cursor } });
+      const page: Schemas["SessionPage"] = await this.call("GET", "v1/sessions", { ...options, query: { ...query, cursor } });
       yield* page.sessions;
       cursor = page.next_cursor;
     } while (cursor);
@@ -131,38 +139,41 @@ export class Turnlog {
     if (body !== undefined) headers["content-type"] = "application/json";
     if (method !== "GET") headers["idempotency-key"] = call.idempotencyKey ?? crypto.randomUUID();
     const request = { method, url, headers, body };
-    const answer = await this.#tried(call.mayUpload && body !== undefined && isTooLarge(body) ? await this.#uploaded(request, body) : request);
-    return resultOf<Result>(answer.status === SEE_OTHER ? await this.#stored(answer) : answer);
+    const isUploaded = call.mayUpload && body !== undefined && isTooLarge(body);
+    const answer = await this.#tried(isUploaded ? await this.#uploaded(request, body, call.signal) : request, call.signal);
+    return resultOf<Result>(answer.status === SEE_OTHER ? await this.#stored(answer, call.signal) : answer);
   }
 
   /** Upload a body, and return the request with a reference to it; the request itself where the service takes it as it is. */
-  async #uploaded(request: Request, body: string): Promise<Request> {
+  async #uploaded(request: Request, body: string, signal?: AbortSignal): Promise<Request> {
     const upload = createHash("sha256").update(body).digest("hex");
     const size = Buffer.byteLength(body);
-    const place = resultOf<{ url: string | null }>(await this.#tried({ ...request, body: JSON.stringify({ upload, size_bytes: size }) })).url;
+    const asked = await this.#tried({ ...request, body: JSON.stringify({ upload, size_bytes: size }) }, signal);
+    const place = resultOf<{ url: string | null }>(asked).url;
     if (place === null) return request;
-    const stored = await this.#tried({ method: "PUT", url: new URL(place), headers: {}, body }, false);
+    const stored = await this.#tried({ method: "PUT", url: new URL(place), headers: {}, body }, signal, false);
     if (!isSuccess(stored)) throw new TurnlogError(stored.status, "upload_failed", `the storage answered ${stored.status} to an upload`);
     return { ...request, body: JSON.stringify({ upload }) };
   }
 
   /** Fetch an answer that was too large to send. */
-  async #stored(answer: Answer): Promise<Answer> {
+  async #stored(answer: Answer, signal?: AbortSignal): Promise<Answer> {
     const place = documentOf(answer) as { url: string; status: number };
-    const stored = await this.#tried({ method: "GET", url: new URL(place.url), headers: {}, body: undefined }, false);
+    const stored = await this.#tried({ method: "GET", url: new URL(place.url), headers: {}, body: undefined }, signal, false);
     if (!isSuccess(stored)) throw new TurnlogError(stored.status, "download_failed", `the storage answered ${stored.status} to a download`);
     return { ...stored, status: place.status };
   }
 
   /** Send a request until it is answered. One to an address that is signed already takes no signature. */
-  async #tried(request: Request, isSigned = true): Promise<Answer> {
+  async #tried(request: Request, signal?: AbortSignal, isSigned = true): Promise<Answer> {
     const { maxTries = 5, pauseMs = 200, timeoutMs = 30_000 } = this.#options;
     const sign = isSigned ? this.#options.sign : undefined;
     const send = this.#options.fetch ?? fetch;
     for (let left = maxTries - 1, pause = pauseMs; ; left -= 1, pause *= 2) {
       let wait = Math.min(pause, MAX_WAIT_MS) * (0.5 + Math.random() / 2);
       const headers = inUtf8({ ...request.headers, ...(await sign?.(request)) });
-      const options: RequestInit = { method: request.method, headers, redirect: "manual", signal: AbortSignal.timeout(timeoutMs) };
+      const signals = [AbortSignal.timeout(timeoutMs), ...(signal ? [signal] : [])];
+      const options: RequestInit = { method: request.method, headers, redirect: "manual", signal: AbortSignal.any(signals) };
       if (request.body !== undefined) options.body = request.body;
       try {
         const response = await send(request.url, options);
@@ -170,9 +181,10 @@ export class Turnlog {
         wait = Math.max(wait, retryAfterMs(answer));
         if (!RETRIED.has(answer.status) || left <= 0 || wait > MAX_WAIT_MS) return answer;
       } catch (error) {
+        signal?.throwIfAborted();
         if (left <= 0) throw unreachable(request, error);
       }
-      await new Promise((resolve) => setTimeout(resolve, wait));
+      await paused(wait, signal);
     }
   }
 }
@@ -189,16 +201,16 @@ export class SessionClient {
     this.#path = `v1/sessions/${encodeURIComponent(id.replaceAll("/", "%2F"))}`;
   }
 
-  async info(): Promise<Session> {
-    return this.log.call<Session>("GET", this.#path);
+  async info(options: CallOptions = {}): Promise<Session> {
+    return this.log.call<Session>("GET", this.#path, options);
   }
 
   /** Create the session, or return the one that exists; settings are of the first call alone. */
-  async create(settings: Omit<Schemas["CreateSession"], "session_id"> = {}): Promise<Session> {
+  async create(settings: Omit<Schemas["CreateSession"], "session_id"> = {}, options: CallOptions = {}): Promise<Session> {
     try {
-      return await this.log.create({ ...settings, session_id: this.id });
+      return await this.log.create({ ...settings, session_id: this.id }, options);
     } catch (error) {
-      if (error instanceof TurnlogError && error.code === "session_exists") return this.info();
+      if (error instanceof TurnlogError && error.code === "session_exists") return this.info(options);
       throw error;
     }
   }
@@ -207,24 +219,26 @@ export class SessionClient {
   async append(
     messages: readonly Message[],
     fields: Omit<Schemas["AppendMessages"], "messages"> = {},
-    options: { idempotencyKey?: string } = {},
+    options: CallOptions = {},
   ): Promise<Appended> {
     return this.log.call<Appended>("POST", `${this.#path}/messages`, { body: { ...fields, messages }, mayUpload: true, ...options });
   }
 
   /** Build the window for the next model call. */
-  async context(request: Schemas["BuildContext"] = {}): Promise<Window> {
-    return this.log.call<Window>("POST", `${this.#path}/context`, { body: request });
+  async context(request: Schemas["BuildContext"] = {}, options: CallOptions = {}): Promise<Window> {
+    return this.log.call<Window>("POST", `${this.#path}/context`, { ...options, body: request });
   }
 
   /** Yield the messages, oldest first unless `order` is `desc`, page by page. */
   async *messages(
     query: Omit<QueryOf<"read_messages">, "after" | "before" | "in_view"> & { in_view?: boolean } = {},
+    options: CallOptions = {},
   ): AsyncGenerator<StoredMessage> {
     let place: number | null = null;
     do {
       const from: Query = query.order === "desc" ? { before: place } : { after: place };
       const page: Schemas["MessagePage"] = await this.log.call("GET", `${this.#path}/messages`, {
+        ...options,
         query: { ...query, ...from },
       });
       yield* page.messages;
@@ -238,6 +252,21 @@ function isTooLarge(body: string): boolean {
   let escapes = 0;
   if (2 * bytes.length > MAX_EVENT_BYTES) for (const byte of bytes) if (ESCAPED.has(byte)) escapes += 1;
   return bytes.length > MAX_BODY_BYTES || bytes.length + escapes > MAX_EVENT_BYTES;
+}
+
+/** Wait, unless the signal ends the call. */
+function paused(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const end = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", end);
+      resolve();
+    }, milliseconds);
+    signal?.addEventListener("abort", end, { once: true });
+  });
 }
 
 /** Return headers whose values are sent as UTF-8: `fetch` sends one byte a character. Throws a `TypeError` for an end of line. */

@@ -3,6 +3,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
+import { appendMessages, loadWindow } from "../src/ai_sdk.js";
 import { signer } from "../src/aws.js";
 import { Turnlog, TurnlogError, type Appended } from "../src/client.js";
 
@@ -83,6 +84,35 @@ test("a call without an answer says why, and which key repeats it", async () => 
   await assert.rejects(new Turnlog(url, { fetch: fails, maxTries: 1 }).session("s").info(), { message: `can't reach ${url}: ECONNREFUSED` });
   await assert.rejects(session.append([{ role: "user", content: "a" }], {}, { idempotencyKey: "turn-1" }), { problem: { idempotency_key: "turn-1" } });
   await assert.rejects(session.append([{ role: "user", content: "a" }]), (error: TurnlogError) => typeof error.problem["idempotency_key"] === "string");
+});
+
+test("a signal ends a call: before it, while it is answered, and between two tries", async () => {
+  let tries = 0;
+  const unanswered: typeof fetch = (_, options) => {
+    tries += 1;
+    return new Promise((_resolve, reject) => options?.signal?.addEventListener("abort", () => reject(options.signal?.reason)));
+  };
+  const busy: typeof fetch = async () => { tries += 1; return Response.json({ code: "busy" }, { status: 503 }); };
+  const reason = new Error("the user has gone");
+  for (const send of [unanswered, busy]) {
+    const session = new Turnlog("http://127.0.0.1:8787", { fetch: send, pauseMs: 20_000 }).session("s");
+    const calls = [
+      (signal: AbortSignal) => session.append([{ role: "user", content: "a" }], {}, { signal }),
+      (signal: AbortSignal) => session.context({}, { signal }),
+      (signal: AbortSignal) => session.messages({}, { signal }).next(),
+      (signal: AbortSignal) => loadWindow(session, {}, { signal }),
+      (signal: AbortSignal) => appendMessages(session, [{ role: "user", content: "a" }], { signal, key: "k" }),
+    ];
+    for (const call of calls) {
+      const ending = new AbortController();
+      const ended = assert.rejects(call(ending.signal), reason);
+      tries = 0;
+      setTimeout(() => ending.abort(reason), 5);
+      await ended;
+      assert.ok(tries <= 1, "it was tried again");
+    }
+  }
+  await assert.rejects(log.session("s").info({ signal: AbortSignal.abort(reason) }), reason);
 });
 
 test("an answer that is not Turnlog's is an error with a code, whatever its status", async () => {

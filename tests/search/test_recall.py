@@ -281,12 +281,19 @@ def test_one_long_line_can_be_read_to_its_end(log: Turnlog, text: str) -> None:
 
 def test_a_miss_is_an_answer_with_what_to_try(log: Turnlog) -> None:
     session = filled(log)
-    for asked in ({"ref": "99.0"}, {"ref": "3.2"}, {"ref": "2.0"}, {"ref": "1.0"}, {"call_id": "nobody"}):
+    for hint, asked in {
+        "position 99 is beyond the newest, 13": {"ref": "99.0"},
+        "position 3 has no call 2": {"ref": "3.2"},
+        "position 2 has no call 0": {"ref": "2.0"},
+        "position 1 has no call 0": {"ref": "1.0"},
+        "position 1 has no message": {"ref": "1"},
+        "no call of this session has this id": {"call_id": "nobody"},
+    }.items():
         recalled = session.recall(**asked)  # type: ignore[arg-type]
         assert not recalled.found
         assert recalled.error == "Tool call result not found"
         assert recalled.ref == next(iter(asked.values()))
-        assert recalled.hint
+        assert recalled.hint == hint
         assert recalled.newest_refs == ["13.0", "11.0", "6.1", "6.0", "3.1", "3.0"]
 
 

@@ -136,6 +136,10 @@ def test_several_refs_share_the_room_of_one(session: Session) -> None:
     assert "Tool call result not found: 99.0" in answer.text
     assert len(answer.text) < len(session.execute_tool(RECALL_TOOL, "3.0").text)
     assert session.execute_tool(RECALL_TOOL, "3.1, 6.0").recalled == ("3.1", "6.0")
+    for room, share in ((600, 200), (90, 64)):
+        one = session.execute_tool(RECALL_TOOL, {"ref": "3.0", "max_tokens": share}).text
+        several = session.execute_tool(RECALL_TOOL, {"ref": ["3.0", "3.1", "6.0"], "max_tokens": room}).text
+        assert several.startswith(f"{one}\n\n")
 
 
 def test_other_uses_of_a_call_id_are_named(session: Session) -> None:

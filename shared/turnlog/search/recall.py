@@ -78,7 +78,8 @@ class RecallCalls:
         if call_place is None:
             message = self._message(keys, place) if is_position else None
             if message is None:
-                return self._miss(keys, requested, f"position {place.ref.position} has no call {place.ref.index}")
+                what = "message" if is_position else f"call {place.ref.index}"
+                return self._miss(keys, requested, f"position {place.ref.position} has no {what}")
             return _recalled_message(message, extract, query)
         call_message, call = call_place
         others = place.others

@@ -512,6 +512,16 @@ def test_a_term_is_found_in_added_messages_as_in_the_stored_index(texts: list[st
         assert rows_of(added, f"{prefix}*") == rows_of(stored, f"{prefix}*")
 
 
+def test_the_words_of_a_prefix_are_found_in_each_part_of_a_long_index() -> None:
+    engine = Fts5SearchEngine()
+    names = [f"{letter}z{number}" for letter in "abcdef" for number in range(400)]
+    stored = Index.decode(index_of(engine, [" ".join(names[row::7]) for row in range(7)]).encode(engine.name), engine)
+    assert stored is not None
+    for prefix in ("az1", "bz", "cz39", "dz", "fz399"):
+        rows = sorted(number % 7 for number, name in enumerate(names) if name.startswith(prefix) and name != prefix)
+        assert rows_of(stored, f"{prefix}*") == rows
+
+
 def test_the_words_of_a_question_are_stemmed_at_once() -> None:
     engine = Fts5SearchEngine()
     corpus = SessionCorpus(

@@ -17,6 +17,7 @@ from turnlog.core.identity import Owner
 from turnlog.http.api import status_of
 from turnlog.http.lambda_workers import DEADLINE_MS, make_worker
 from turnlog.server.lambda_calls import LocalContext, sqs_event
+from turnlog.summaries import rounds
 
 pytestmark = pytest.mark.network
 
@@ -67,6 +68,15 @@ def test_a_refused_answer_and_a_spent_budget_are_extracted(server: ModelServer) 
     server.plan = [Reply(GOOD)]
     names = [session.compress(keep_loops=keep).summary.summariser for keep in (4, 2, 0)]
     assert names[-1] == "extractive-4 (over_budget)"
+
+
+def test_a_request_has_no_time_for_a_second_round_when_a_model_may_take_it_all(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "ROUND_LOOPS", 2)
+    app = application(summary_model="small", summary_url=server.url, summary_timeout_seconds=16)
+    rest = session_of(app).compress()
+    assert (rest.kind, rest.status, len(server.asked)) == ("compress", "queued", 1)
 
 
 def test_without_a_model_nobody_is_asked() -> None:

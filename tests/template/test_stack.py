@@ -29,6 +29,7 @@ Transform: AWS::Serverless-2016-10-31
 Parameters:
   Counter: {Type: String, Default: estimate}
   Days: {Type: Number, Default: 7}
+  Traced: {Type: String, Default: true}
 Resources:
   Queue: {Type: AWS::SQS::Queue}
   Worker:
@@ -142,7 +143,7 @@ def test_the_queues_and_their_workers(template: Template) -> None:
 
 
 def test_parameters_have_their_defaults_and_can_be_given(tmp_path: Path) -> None:
-    assert _expanded(tmp_path, SMALL).parameters == {"Counter": "estimate", "Days": "7"}
+    assert _expanded(tmp_path, SMALL).parameters == {"Counter": "estimate", "Days": "7", "Traced": "true"}
     assert _expanded(tmp_path, SMALL, Counter="o200k_base").parameters["Counter"] == "o200k_base"
     with pytest.raises(InvalidInputError, match="no parameter Nope"):
         _expanded(tmp_path, SMALL, Nope="1")

@@ -223,6 +223,12 @@ def test_answers_of_two_requests_are_consecutive_also_as_items(log: Turnlog) -> 
     assert codes(session.append(SAID, format="openai_responses")) == ["consecutive_assistant"]
 
 
+def test_a_user_message_behind_the_items_of_an_answer_does_not_continue_it(log: Turnlog) -> None:
+    session = log.sessions.create("items")
+    session.append(user("q"))
+    assert codes(session.append(CALLED[0], user("stop"), format="openai_responses")) == ["open_calls"]
+
+
 def test_results_of_parallel_calls_are_in_order_in_any_order(log: Turnlog) -> None:
     session = log.sessions.create("strict", strict=True)
     session.append(user("q"), assistant(None, ("c1", "f"), ("c2", "f"), ("c3", "f")))

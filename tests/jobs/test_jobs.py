@@ -58,6 +58,25 @@ def test_a_poller_whose_start_was_ended_by_ctrl_c_is_stopped_too(harness: Any, m
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_poller_rests_while_its_queue_is_empty(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, rests = threading.Event(), list[float | None]()
+
+    class Stopping(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            rests.append(timeout)
+            self.set()
+            return True
+
+    with monkeypatch.context() as patched:
+        patched.setattr("turnlog.server.lambda_calls.threading.Event", Stopping)
+        polling = Poller(harness.app.engine.queue, lambda *_: {}, clock=harness.clock, chore=begun.set)
+    polling.start()
+    assert begun.wait(10)
+    polling.stop()
+    assert len(rests) == 1 and rests[0]
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_a_chore_runs_at_the_start_and_then_every_minute(harness: Any) -> None:
     start, times = harness.clock.now_ms(), list[int]()
     queue, worker = harness.app.engine.queue, make_worker(JOB_KINDS, harness.app)

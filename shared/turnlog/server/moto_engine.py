@@ -96,8 +96,8 @@ class MotoService:
         function = self.stack.functions[source.function]
         worker = make_worker(QUEUES[function.resource], self.app_of(function.name))
         # Nothing is scheduled here: the eraser's poller makes the call that the template schedules.
-        scheduled = [name for name, other in self.stack.functions.items() if other.resource == "retention"]
-        chore = self.app_of(scheduled[0]).retain_sessions if function.resource == "erase" and scheduled else None
+        scheduled = next(name for name, other in self.stack.functions.items() if other.resource == "retention")
+        chore = self.app_of(scheduled).retain_sessions if function.resource == "erase" else None
         return Poller(self.queue_of(source), worker, clock=self._clock, batch=source.batch, chore=chore)
 
 

@@ -25,7 +25,7 @@ from turnlog.log.packing import (
     pack,
     unpack,
 )
-from turnlog.ports import Absent, Equal, Key, Lost, Query
+from turnlog.ports import Absent, Condition, Equal, Item, Key, Lost, Query
 from turnlog.testing.contracts import ItemTableContract
 
 RAW, ZLIB = 0, 1
@@ -177,6 +177,26 @@ def test_a_damaged_cache_counts_as_missing_and_is_written_anew(inner: SqliteItem
     assert items.query(Query("p", sk, sk)).items == ()
     assert items.put({"pk": "p", "sk": sk, "pos": 5}, condition=Absent()) is None
     assert items.get_many([Key("p", sk)])[Key("p", sk)]["pos"] == 5
+
+
+def test_a_damaged_cache_that_another_process_mends_first_is_shown_to_the_loser() -> None:
+    mended = {"pk": "p", "sk": STATE, "pos": 6}
+
+    class Raced(SqliteItemTable):
+        """A table in which another process mends the cache after a write that lost."""
+
+        def put(self, item: Item, *, condition: Condition | None = None) -> Lost | None:
+            lost = super().put(item, condition=condition)
+            if isinstance(condition, Absent):
+                CheckedItems(inner).put(mended)
+            return lost
+
+    database = SqliteDatabase(MEMORY)
+    inner, raced = SqliteItemTable(database), Raced(database)
+    CheckedItems(inner).put({**mended, "pos": 3})
+    inner.put(stored(inner, STATE) | {"pos": 4})
+    assert CheckedItems(raced).put({**mended, "pos": 5}, condition=Absent()) == Lost(mended)
+    assert CheckedItems(inner).get_many([Key("p", STATE)]) == {Key("p", STATE): mended}
 
 
 def test_a_whole_cache_is_not_overwritten_and_is_shown_to_the_loser(inner: SqliteItemTable) -> None:

@@ -160,7 +160,7 @@ class CheckedItems:
             return lost
         existing = _checked(lost.existing)
         if existing is None:
-            return self._inner.put(_sealed(item), condition=Equal(CHECKSUM, lost.existing[CHECKSUM]))
+            return self.put(item, condition=Equal(CHECKSUM, lost.existing[CHECKSUM]))
         return Lost(existing)
 
     def write_many(self, items: Sequence[Item]) -> None:

@@ -212,6 +212,8 @@ def test_a_parent_that_goes_on_takes_its_agents_with_it(
         child = harness.log().sessions.get(f"s/{ref}/second")
         metadata = child.info().metadata
         assert metadata is not None and metadata["parent"] == {"session_id": "s", "ref": ref}
+        asked = ["Hello", "Go", "B?"] if place == "fork" else ["B?"]
+        assert [message.body["content"] for message in child.messages() if message.body["role"] == "user"] == asked
         assert [message.body["role"] for message in child.messages()][-4:] == ["user", "assistant", "tool", "assistant"]
 
 

@@ -110,7 +110,7 @@ class CommitItems:
             if items:
                 yield items
                 low = first_position(items[-1]) + 1
-            if page.next is None or not page.items:
+            if page.next is None:
                 return
             if not items:
                 low += 1

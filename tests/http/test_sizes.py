@@ -52,9 +52,10 @@ class Api:
             for ascii_only in (True, False)
         ]
         self.largest = max(self.largest, *sizes)
-        assert self.largest <= MAX_RESPONSE_BYTES or not self.has_addresses, (method, path, sizes)
-        body = answer["body"]
-        document = json.loads(base64.b64decode(body) if answer.get("isBase64Encoded") else body)
+        data = base64.b64decode(answer["body"]) if answer["isBase64Encoded"] else answer["body"].encode()
+        must_fit = self.has_addresses or len(data) <= MAX_ANSWER_BYTES
+        assert max(sizes) <= MAX_RESPONSE_BYTES or not must_fit, (method, path, sizes)
+        document = json.loads(data)
         if answer["statusCode"] != 303:
             return answer["statusCode"], document
         assert answer["headers"]["Location"] == document["url"]

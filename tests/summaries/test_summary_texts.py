@@ -18,6 +18,7 @@ from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.memory import facts
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
+from turnlog.summaries.passages import Passages, Stretch
 from turnlog.summaries.summarisers import ExtractiveSummariser, Reason, invented, prompt_for, refusal
 
 ENGLISH = "The customer asked about order ORD-00017. It left the warehouse on Tuesday and arrives on Friday."
@@ -374,3 +375,10 @@ def test_a_script_of_outcomes() -> None:
     with pytest.raises(AssertionError, match="request 4"):
         scripted.summarise(request)
     assert scripted.requests == [request] * 4
+
+
+@pytest.mark.parametrize("linked", ["zebra of K7", "K7 of zebra"])
+def test_a_passage_goes_on_over_its_small_words_before_another_begins(linked: str) -> None:
+    passages = Passages([Stretch(1, 1, (f"llama. {linked}.",))], lambda _: 1)
+    assert passages.within(9) == "1: K7", "the label takes 8"
+    assert passages.within(11) == f"1: {linked}"

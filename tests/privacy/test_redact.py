@@ -104,6 +104,7 @@ def test_e5_a_part_stays_in_its_record_while_there_is_room(
     packed = redacted_parts.redact_segment(before[-1].inline or b"", at_position(harness, position))
     assert packed is not None
     monkeypatch.setattr(redacted_parts, "INLINE_BYTES", len(packed) + room)
+    monkeypatch.setattr(harness.app.segments, "pack", lambda *_: pytest.fail("what the record holds is not read again"))
     worked(harness, session.redact(position))
     (after, *_) = [parts_of(item) for item in harness.app.log.records.every(KEYS.snapshots)]
     assert [part.inline is not None for part in after] == [room == 0]

@@ -62,6 +62,13 @@ def flat(pages: Iterator[Sequence[Item]]) -> list[Item]:
     return [item for page in pages for item in page]
 
 
+def test_a_short_log_of_forks_is_read_by_one_request_for_each_session(keys: tuple[Harness, SessionKeys]) -> None:
+    harness, of = keys
+    before = harness.faults.calls
+    assert flat(CommitItems(harness.app.engine.items).on(of, 1))
+    assert harness.faults.calls - before == 1 + int(of.session_id)
+
+
 def test_each_range_is_read_by_its_commits(keys: tuple[Harness, SessionKeys]) -> None:
     harness, of = keys
     items = CommitItems(harness.app.engine.items)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tests.conftest import Harness, moto_harness
 from tests.effort import examples
@@ -395,6 +396,13 @@ def test_in_process_bytes_stay_bytes_and_noise_is_not_deflated(
     result = session.documents.get_many(["noise", "text", "end"])
     assert [item.data for item in result.values()] == [noise, b"text " * 200_000, noise]
     assert sum(deflated) < 1_100_000, "the text, and samples of the noise"
+
+
+@pytest.mark.parametrize("data", ["eA", "eA==\n", "e A==", "eA-_", "é"])
+def test_only_plain_base64_is_data(data: str) -> None:
+    assert document_models.NewDocument.model_validate({"key": "a", "data": "eA=="}).data == b"x"
+    with pytest.raises(ValidationError, match="data is not base64"):
+        document_models.NewDocument.model_validate({"key": "a", "data": data})
 
 
 @pytest.mark.network

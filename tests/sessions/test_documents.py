@@ -398,6 +398,11 @@ def test_in_process_bytes_stay_bytes_and_noise_is_not_deflated(
     assert sum(deflated) < 1_100_000, "the text, and samples of the noise"
 
 
+def test_documents_that_refer_to_no_others_may_be_written_last_alone(session: Session) -> None:
+    session.documents.put_many({}, then={"end": b"x"})
+    assert {item.key: item.data for item in session.documents.list("")} == {"end": b"x"}
+
+
 @pytest.mark.parametrize("data", ["eA", "eA==\n", "e A==", "eA-_", "é"])
 def test_only_plain_base64_is_data(data: str) -> None:
     assert document_models.NewDocument.model_validate({"key": "a", "data": "eA=="}).data == b"x"

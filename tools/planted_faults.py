@@ -200,8 +200,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/windows/epochs.py",
-                "    if message_tokens(view) <= room - of_whole:",
-                "    if message_tokens(view) <= room * 1.01 - of_whole:",
+                "    if message_tokens(view) <= room - limits.of_whole:",
+                "    if message_tokens(view) <= room * 1.01 - limits.of_whole:",
             ),
         ),
         (f"{_LAWS}::test_W3_at_every_budget_that_is_a_little_too_small",),

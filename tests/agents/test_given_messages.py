@@ -35,6 +35,7 @@ NAMES = (
     "Anthropic blocks of two models",
     "a Responses call in the background",
     "a Bedrock answer",
+    "a Bedrock answer with bytes",
     "LangChain messages",
     "a chunk of LangChain",
     "a message beside an answer",

@@ -94,6 +94,13 @@ CONVERSE = {
     "stopReason": "end_turn",
     "usage": {"inputTokens": 90, "outputTokens": 9, "totalTokens": 99},
 }
+
+
+def redacted(data: bytes | str) -> dict[str, object]:
+    """Return redacted thinking of Bedrock, whose bytes the log has as base64."""
+    return {"reasoningContent": {"redactedContent": data}}
+
+
 WITHOUT_NULLS = {name: value for name, value in CHAT_BODY.items() if value is not None}
 COMPLETION, ANSWER = ChatCompletion.model_validate(CHAT), Response.model_validate(RESPONSE)
 
@@ -138,6 +145,10 @@ GIVEN: dict[str, tuple[list[Any], list[Any]]] = {
         [BACKGROUND],
     ),
     "a Bedrock answer": ([CONVERSE], [CONVERSE["output"]["message"]]),  # type: ignore[index]
+    "a Bedrock answer with bytes": (
+        [{**CONVERSE, "output": {"message": {"role": "assistant", "content": [redacted(b"sig"), {"text": "Yes."}]}}}],
+        [{"role": "assistant", "content": [redacted("c2ln"), {"text": "Yes."}]}],
+    ),
     "LangChain messages": (
         [
             HumanMessage("hi"),

@@ -6,6 +6,7 @@ its stream.
 
 from __future__ import annotations
 
+import base64
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -360,8 +361,17 @@ def _anthropic(answer: Mapping[str, Any]) -> Reply | None:
 def _converse(answer: Mapping[str, Any]) -> Reply | None:
     if not isinstance(answer.get("output"), Mapping):
         return None
-    message = cast("JsonObject", dict(mapping_or_empty(answer["output"].get("message"))))
+    message = cast("JsonObject", _with_base64(mapping_or_empty(answer["output"].get("message"))))
     return Reply([message], usage_of("bedrock_converse", answer.get("usage")), answer.get("stopReason"))
+
+
+def _with_base64(value: object) -> object:
+    """Return a value of boto3 as JSON: bytes become base64, as in the answer that boto3 has parsed."""
+    if isinstance(value, Mapping):
+        return {name: _with_base64(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_with_base64(member) for member in value]
+    return base64.b64encode(value).decode("ascii") if isinstance(value, bytes) else value
 
 
 _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Reply | None]] = {

@@ -371,6 +371,14 @@ CUT_OFF: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
         ],
         [{"role": "assistant", "content": None, "function_call": {"name": "find", "arguments": '{"q"'}}],
     ),
+    "openai_chat: a refusal stands in place of content, as in a whole answer": (
+        [
+            {"choices": [{"delta": {"role": "assistant", "content": ""}}]},
+            {"choices": [{"delta": {"refusal": "I can"}}]},
+            {"choices": [{"delta": {"refusal": "'t"}}]},
+        ],
+        [{"role": "assistant", "content": None, "refusal": "I can't"}],
+    ),
     "openai_chat: a new id begins a new call, also behind a call without one": (
         deltas({"function": {"name": "f", "arguments": "{}"}}, CALLS[1]),
         [

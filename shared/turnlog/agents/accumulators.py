@@ -232,6 +232,7 @@ def _text(block: JsonObject) -> str:
 
 
 _OWN = frozenset({"role", "content", "tool_calls"})
+_IN_PLACE_OF_CONTENT = frozenset({"function_call", "refusal"})
 
 
 class ChatAccumulator(Accumulator):
@@ -264,7 +265,8 @@ class ChatAccumulator(Accumulator):
     def messages(self) -> list[JsonObject]:
         if self._content is None and not (self._calls or self._others):
             return [] if self.finish_reason is None else [{"role": self._role, "content": ""}]
-        content = copy.deepcopy(self._content) or (None if self._calls or "function_call" in self._others else "")
+        has_others = bool(self._calls or self._others.keys() & _IN_PLACE_OF_CONTENT)
+        content = copy.deepcopy(self._content) or (None if has_others else "")
         message: JsonObject = {"role": self._role, "content": content}
         message |= copy.deepcopy(self._others)
         if self._calls:

@@ -465,6 +465,20 @@ def test_a_stream_that_breaks_leaves_all_that_it_has_said(session: Session) -> N
     assert [item.body["call_id"] for item in kept] == [f"c{at}" for at in range(30)]
 
 
+@pytest.mark.parametrize("event", ["response.failed", "error"])
+def test_an_answer_of_responses_that_has_failed_says_why(session: Session, event: str) -> None:
+    """Its library raises no error."""
+    error = {"code": "server_error", "message": "The model is overloaded."}
+    whole = {"object": "response", "status": "failed", "output": [], "error": error}
+    run = session.run(Script(whole), format="openai_responses")
+    with pytest.raises(InvalidInputError, match="no message: 'failed'"):
+        run.send("Hi")
+    fields = {"response": whole} if event == "response.failed" else error
+    run = session.run(Script(lambda: iter([{"type": event, **fields}])), format="openai_responses")
+    with pytest.raises(InvalidInputError, match=r"ended before .*: The model is overloaded\."):
+        run.resume()
+
+
 def test_a_stream_in_another_format_than_that_of_the_run_is_refused(session: Session) -> None:
     message = {"role": "assistant", "content": [{"type": "text", "text": "Hello"}]}
     many = list(events.anthropic(message, lambda text: [text]))

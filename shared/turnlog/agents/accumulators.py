@@ -44,6 +44,7 @@ class AnthropicAccumulator(Accumulator):
 
     def add(self, event: Event) -> None:
         kind, index = event.get("type"), integer_or(event.get("index"), 0)
+        delta = mapping_or_empty(event.get("delta"))
         if kind == "message_start":
             message = mapping_or_empty(event.get("message"))
             self._role = string_of(message.get("role")) or self._role
@@ -53,11 +54,9 @@ class AnthropicAccumulator(Accumulator):
         elif kind == "content_block_start":
             self._blocks[index] = copy.deepcopy(dict(mapping_or_empty(event.get("content_block"))))
         elif kind == "content_block_delta":
-            self._add(index, mapping_or_empty(event.get("delta")))
+            self._add(index, delta)
         elif kind == "message_delta":
-            self.finish_reason = (
-                string_of(mapping_or_empty(event.get("delta")).get("stop_reason")) or self.finish_reason
-            )
+            self.finish_reason = string_of(delta.get("stop_reason")) or self.finish_reason
             self._count(event)
         elif kind == "error":
             self.is_broken = True
@@ -232,7 +231,6 @@ def _text(block: JsonObject) -> str:
 
 
 _OWN = frozenset({"role", "content", "tool_calls"})
-_IN_PLACE_OF_CONTENT = frozenset({"function_call", "refusal"})
 
 
 class ChatAccumulator(Accumulator):
@@ -265,7 +263,7 @@ class ChatAccumulator(Accumulator):
     def messages(self) -> list[JsonObject]:
         if self._content is None and not (self._calls or self._others):
             return [] if self.finish_reason is None else [{"role": self._role, "content": ""}]
-        has_others = bool(self._calls or self._others.keys() & _IN_PLACE_OF_CONTENT)
+        has_others = bool(self._calls or self._others.keys() & {"function_call", "refusal"})
         content = copy.deepcopy(self._content) or (None if has_others else "")
         message: JsonObject = {"role": self._role, "content": content}
         message |= copy.deepcopy(self._others)
@@ -400,6 +398,8 @@ class ResponsesAccumulator(Accumulator):
             self._end(_ENDS[kind], mapping_or_empty(event.get("response")))
         elif kind in ("response.failed", "error"):
             self.is_broken = True
+            error = mapping_or_empty(mapping_or_empty(event.get("response")).get("error")) or event
+            self.error_text = string_of(error.get("message"))
         elif index in self._items:
             self._add(self._items[index], kind, event)
 
@@ -410,12 +410,8 @@ class ResponsesAccumulator(Accumulator):
 
     @property
     def text(self) -> str:
-        parts = [
-            mapping_or_empty(part)
-            for _, item in sorted(self._items.items())
-            if item.get("type") == "message"
-            for part in list_or_empty(item.get("content"))
-        ]
+        messages = (item for _, item in sorted(self._items.items()) if item.get("type") == "message")
+        parts = (mapping_or_empty(part) for item in messages for part in list_or_empty(item.get("content")))
         return "".join(string_of(part.get("text")) for part in parts)
 
     def _end(self, reason: str, response: Event) -> None:

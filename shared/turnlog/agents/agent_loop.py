@@ -172,7 +172,7 @@ class AgentLoop:
             return (yield from self._streamed(value))
         reply = reply_of(value, plan.format)
         if not reply.messages:
-            raise InvalidInputError("the model returned no message", code="empty_reply")
+            raise InvalidInputError(f"the model returned no message: {reply.finish_reason!r}", code="empty_reply")
         return reply
 
     def _streamed(self, events: Any) -> Step:
@@ -192,7 +192,8 @@ class AgentLoop:
         accumulated = reply.accumulated
         if accumulated.is_broken or accumulated.finish_reason is None:
             yield from self._interrupted(reply)
-            raise InvalidInputError("the model's stream ended before its answer was complete", code="broken_stream")
+            texts = ("the model's stream ended before its answer was complete", accumulated.error_text)
+            raise InvalidInputError(": ".join(filter(None, texts)), code="broken_stream")
         return Reply(accumulated.messages, accumulated.usage, accumulated.finish_reason)
 
     def _interrupted(self, reply: StreamedReply) -> Step:

@@ -31,6 +31,8 @@ class Accumulator(ABC):
     """The provider's finish reason; None before it came."""
     is_broken = False
     """Whether the stream reported an error."""
+    error_text = ""
+    """The provider's text of that error, where its library raises none."""
     usage: dict[str, int] | None = None
     """``input_tokens`` and ``output_tokens``; None before the provider has sent both."""
     choices = 1
@@ -145,9 +147,7 @@ class StreamedReply:
         """Raise `InvalidInputError` for several choices, and when events came and the format says nothing about any of them."""
         accumulated, recognised = self.accumulated, self._recognised
         if accumulated.choices > 1:
-            detail = (
-                f"the stream has {accumulated.choices} choices, and a log takes one reply: ask for one, or append one"
-            )
+            detail = f"the stream has {accumulated.choices} choices, and a log takes one reply: ask for one"
             raise InvalidInputError(detail, code="several_choices")
         is_understood = accumulated.messages or accumulated.finish_reason or accumulated.is_broken
         if not self._has_events or is_understood or recognised == accumulated.format:

@@ -10,7 +10,7 @@ import pytest
 from tests.properties.building import Asked, stored, window, window_by_cards
 from tests.properties.histories import Body, Given
 from tests.support.window_messages import result, said
-from turnlog import build_window
+from turnlog import build_window, count_tokens
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.models import FORMATS
 from turnlog.linter.rules import FORMATS as LINTED
@@ -162,6 +162,15 @@ def test_a_budget_that_is_too_small_for_an_empty_list_names_what_is_needed(budge
     with pytest.raises(BudgetTooSmallError) as caught:
         build_window([], budget=budget)
     assert caught.value.details["needed"] == 31
+
+
+def test_a_budget_that_is_too_small_names_what_tools_and_system_text_take() -> None:
+    tools = [{"type": "function", "function": {"name": f"tool_{number}", "parameters": {}}} for number in range(100)]
+    with pytest.raises(BudgetTooSmallError) as caught:
+        build_window([said("user", "hi")], system="Be brief.", tools=tools, budget=300)
+    needed, fixed = caught.value.details["needed"], caught.value.details["fixed"]
+    assert needed - fixed == count_tokens([said("user", "hi")])
+    assert f"needs {needed} tokens (tools and system text: {fixed}); the budget is 300" in caught.value.detail
 
 
 def test_what_a_user_says_beside_calls_that_wait_is_the_task_and_stays() -> None:

@@ -38,8 +38,8 @@ def counted_by_the_provider(budget: BudgetAnswer) -> Iterator[None]:
         percent = _percent(budget)
         if percent == 100:
             raise
-        needed = math.ceil(int(error.details["needed"]) * percent / 100)
-        raise too_small(needed, Budget(budget.tokens, budget.source)) from error
+        needed, fixed = (math.ceil(int(error.details[name]) * percent / 100) for name in ("needed", "fixed"))
+        raise too_small(needed - fixed, fixed, Budget(budget.tokens, budget.source)) from error
 
 
 def _percent(budget: BudgetAnswer) -> int:

@@ -43,11 +43,12 @@ class Budget(NamedTuple):
     source: BudgetSource
 
 
-def too_small(needed: int, budget: Budget) -> BudgetTooSmallError:
-    """Return the error of a window that needs more tokens than its budget has."""
+def too_small(messages: int, fixed: int, budget: Budget) -> BudgetTooSmallError:
+    """Return the error of a budget below the tokens of the fewest ``messages`` and the ``fixed`` ones of tools and system text."""
+    needed = messages + fixed
     place = "the budget is {}" if budget.source == "given" else "output_reserve leaves {} of the model's context"
-    message = f"the least window needs {needed} tokens; {place.format(budget.tokens)}"
-    return BudgetTooSmallError(message, details={"needed": needed, "budget": budget.tokens})
+    message = f"the least window needs {needed} tokens (tools and system text: {fixed}); {place.format(budget.tokens)}"
+    return BudgetTooSmallError(message, details={"needed": needed, "fixed": fixed, "budget": budget.tokens})
 
 
 def budget_for(

@@ -210,7 +210,7 @@ class WindowPlan:
         try:
             fitted = fit(stepped, ViewLimits(room, request.policy.when_full, reserve, of_whole), self._compactions)
         except BudgetTooSmallError as error:
-            raise too_small(int(error.details["needed"]) + request.fixed_tokens, request.budget) from error
+            raise too_small(int(error.details["needed"]), request.fixed_tokens, request.budget) from error
         is_final = fitted.is_final and self.is_final and self.keeps_newest
         if fitted.view.compacted_to:
             breaks = [*fitted.breaks, *self._breaks_of_steps(fitted.view, fitted.view.oldest)]

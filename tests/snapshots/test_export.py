@@ -734,6 +734,24 @@ def test_an_import_tells_how_far_it_is_after_each_request(harness: Harness, monk
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_an_id_of_an_import_that_was_interrupted_is_named_as_half_imported(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exports, "MAX_BATCH_COMMITS", 3)
+    log = harness.log()
+    data, other = exported(filled(log, 8, batch=1)), harness.log(user="eve")
+
+    def interrupt(position: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        other.sessions.import_(io.BytesIO(data), on_positions=interrupt)
+    with pytest.raises(SessionExistsError, match="or half imported"):
+        other.sessions.create("s")
+    assert other.sessions.import_(io.BytesIO(data))[0].status == "imported"
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_an_export_that_takes_longer_than_its_caller_waits_is_still_queued_and_one_of_damage_fails(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

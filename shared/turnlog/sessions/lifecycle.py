@@ -179,7 +179,7 @@ class CreateSessions:
         except NotFoundError:
             first = None
         if first is None:
-            raise SessionExistsError(f"session {keys.session_id!r} was erased: its id is free a day later")
+            raise SessionExistsError(f"{keys.session_id!r} was erased (free a day later) or half imported (repeat it)")
         return tail, first
 
     def _answer_created(self, keys: SessionKeys, first: Commit) -> Session:

@@ -195,6 +195,13 @@ def test_a_run_that_has_lost_its_session_appends_nothing_more(harness: Harness, 
     assert said(session) == ["user A?", "assistant", "tool b", "assistant Mine."]
 
 
+def test_a_run_whose_session_is_rewound_ends_and_says_so(session: Session) -> None:
+    tools = {"find": lambda q: session.rewind(2).session_id}
+    with pytest.raises(RunLostError, match="no run has the session"):
+        session.run(Script(FIND), tools, on_busy="reject").send("A?")
+    assert [message.body["content"] for message in session.messages(in_view=True)] == ["A?"]
+
+
 # ------------------------------------------------------------ effects once
 
 

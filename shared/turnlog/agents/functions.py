@@ -258,7 +258,7 @@ def reply_of(value: Any, format: str) -> Reply:
     except InvalidInputError as error:
         if error.error_code != NOT_A_MESSAGE:
             raise
-        kinds = "a message, a list of messages, a Reply, its provider's answer or a stream"
+        kinds = "a message, messages, a Reply, its provider's answer or a stream (a manager's is what `with` gives)"
         detail = f"a model must return {kinds}, not {type(value).__name__}"
         raise InvalidInputError(detail, code="not_a_reply") from error
 
@@ -299,9 +299,7 @@ def _converted(value: object, index: int, format: str | None) -> GivenMessages:
     if graph_message is not None:
         return GivenMessages(Reply([graph_message.body]), [graph_message.meta], None)
     if isinstance(value, list | tuple):
-        message = (
-            f"message {index} is a list: a message is an object. Pass messages to append one by one, append(*messages)"
-        )
+        message = f"message {index} is a list: a message is an object. Pass a list's messages by append(*messages)"
         raise InvalidInputError(message, code=NOT_A_MESSAGE)
     try:
         fields = as_mapping(value)

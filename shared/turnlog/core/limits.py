@@ -34,9 +34,7 @@ def with_deadline(left: Callable[[], float] | None) -> Within[Callable[[], float
 def check_time(needed_seconds: float, what: str) -> None:
     """Raise `UnavailableError` when ``what``, which may take ``needed_seconds``, could end after the deadline."""
     if (left := seconds_left()) < needed_seconds:
-        message = (
-            f"{what} may take {needed_seconds:g} s and was not begun, as {max(left, 0):.1f} s were left; try again"
-        )
+        message = f"{what} may take {needed_seconds:g} s and was not begun: {max(left, 0):.1f} s were left; try again"
         raise UnavailableError(message, code="deadline", retry_after_seconds=1)
 
 

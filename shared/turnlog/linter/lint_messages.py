@@ -40,8 +40,6 @@ def format_of(messages: Sequence[dict[str, Any]]) -> LintFormat:
     """
     format_name = registry.format_of(cast("Sequence[JsonObject]", messages))
     if format_name not in FORMATS:
-        message = (
-            f"the messages are of format {format_name!r}, which has no rules; there are some for {', '.join(FORMATS)}"
-        )
+        message = f"the messages are of format {format_name!r}, which has no rules; these have: {', '.join(FORMATS)}"
         raise InvalidInputError.at("/format", message, "no_rules")
     return cast("LintFormat", format_name)

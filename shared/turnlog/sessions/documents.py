@@ -108,9 +108,7 @@ class DocumentStore:
             is_gone = conflict.existing is None or is_deleted(conflict.existing)
             if writing.if_revision or not is_gone:
                 return None
-            condition = (
-                Equal("n", attribute(conflict.existing, "n", str)) if conflict.existing is not None else Absent()
-            )
+            condition = Absent() if conflict.existing is None else Equal("n", attribute(conflict.existing, "n", str))
         return None
 
     def write_many(self, keys: SessionKeys, writings: Sequence[DocumentWrite]) -> list[Document | None]:

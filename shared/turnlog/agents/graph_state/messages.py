@@ -86,9 +86,7 @@ def to_graph_message(value: Any, pointer: str) -> tuple[GraphMessage | None, lis
     value = whole_message(value)
     converted = _body_and_meta(value) if _is_object(value) else (value, {}) if isinstance(value, Mapping) else None
     if converted is None:
-        message = (
-            f"{type(value).__name__} is no message: an object, a message of LangChain, a text, or a role and a text"
-        )
+        message = f"{type(value).__name__} is no message: an object, a LangChain message, a text, or a role and a text"
         return None, [Problem("wrong_type", pointer, message)]
     (body, _, problems), meta = split_storable(converted[0]), converted[1]
     placed = [Problem(problem.code, pointer + problem.pointer, problem.message) for problem in problems]

@@ -471,7 +471,7 @@ def test_an_answer_of_responses_that_has_failed_says_why(session: Session, event
     error = {"code": "server_error", "message": "The model is overloaded."}
     whole = {"object": "response", "status": "failed", "output": [], "error": error}
     run = session.run(Script(whole), format="openai_responses")
-    with pytest.raises(InvalidInputError, match="no message: 'failed'"):
+    with pytest.raises(InvalidInputError, match=r"no message \(finish: failed\)"):
         run.send("Hi")
     fields = {"response": whole} if event == "response.failed" else error
     run = session.run(Script(lambda: iter([{"type": event, **fields}])), format="openai_responses")

@@ -172,7 +172,7 @@ class AgentLoop:
             return (yield from self._streamed(value))
         reply = reply_of(value, plan.format)
         if not reply.messages:
-            raise InvalidInputError(f"the model returned no message: {reply.finish_reason!r}", code="empty_reply")
+            raise InvalidInputError(f"the model gave no message (finish: {reply.finish_reason})", code="empty_reply")
         return reply
 
     def _streamed(self, events: Any) -> Step:

@@ -141,6 +141,26 @@ def test_a_database_of_something_else_has_no_shape(log: Turnlog, tmp_path: Path)
             import_files(log, [tmp_path / name])
 
 
+def test_a_file_that_is_refused_is_closed(log: Turnlog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.13 warns of each connection that is collected open."""
+    opened, closed = list[str](), list[str]()
+
+    class Watched(sqlite3.Connection):
+        def __init__(self, name: str, **options: Any) -> None:
+            super().__init__(name, **options)
+            opened.append(name)
+
+        def close(self) -> None:
+            closed.append(opened[-1])
+            super().close()
+
+    (tmp_path / "torn.db").write_bytes(b"SQLite format 3\x00" + b"\xff" * 100)
+    monkeypatch.setattr(sqlite3, "connect", Watched)
+    with pytest.raises(InvalidInputError, match=r"torn\.db"):
+        import_files(log, [tmp_path / "torn.db"])
+    assert opened and opened == closed
+
+
 def test_a_damaged_database_is_refused_by_name(log: Turnlog, tmp_path: Path) -> None:
     path = tmp_path / "damaged.db"
     with closing(sqlite3.connect(path)) as database, database:

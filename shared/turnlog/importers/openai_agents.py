@@ -42,13 +42,13 @@ class _Row(NamedTuple):
 def recognises(file: SourceFile) -> bool:
     if not file.is_sqlite:
         return False
-    with closing(_opened(file)) as database, _readable(file):
+    with _opened(file) as database:
         return bool(_tables(database, _MESSAGES))
 
 
 def read(file: SourceFile) -> Iterator[SourceSession]:
     """Read the sessions of a file as of one moment, even while the library writes."""
-    with closing(_opened(file)) as database, _readable(file):
+    with _opened(file) as database:
         database.execute("BEGIN")
         for table in _tables(database, _MESSAGES):
             times = _times(database, table)
@@ -58,22 +58,17 @@ def read(file: SourceFile) -> Iterator[SourceSession]:
 
 
 @contextmanager
-def _readable(file: SourceFile) -> Iterator[None]:
-    """Raise `MalformedError` for a damaged database."""
+def _opened(file: SourceFile) -> Iterator[sqlite3.Connection]:
+    """Open a database to read it. Raise `InvalidInputError` when that fails, and `MalformedError` for a damaged database."""
+    address, is_open = f"file:{quote(str(file.path.resolve()))}?mode=ro", False
     try:
-        yield
+        with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as database:
+            database.execute("SELECT count(*) FROM sqlite_master")
+            is_open = True
+            yield database
     except sqlite3.Error as error:
-        raise MalformedError(f"can't read {file.name!r} as a database: {error}") from error
-
-
-def _opened(file: SourceFile) -> sqlite3.Connection:
-    address = f"file:{quote(str(file.path.resolve()))}?mode=ro"
-    try:
-        database = sqlite3.connect(address, uri=True, isolation_level=None)
-        database.execute("SELECT count(*) FROM sqlite_master")
-    except sqlite3.Error as error:
-        raise InvalidInputError(f"can't read {file.name!r} as a database: {error}", code="no_file") from error
-    return database
+        message = f"can't read {file.name!r} as a database: {error}"
+        raise (MalformedError(message) if is_open else InvalidInputError(message, code="no_file")) from error
 
 
 def _tables(database: sqlite3.Connection, columns: set[str]) -> list[str]:

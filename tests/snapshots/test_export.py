@@ -746,7 +746,7 @@ def test_an_id_of_an_import_that_was_interrupted_is_named_as_half_imported(
 
     with pytest.raises(KeyboardInterrupt):
         other.sessions.import_(io.BytesIO(data), on_positions=interrupt)
-    with pytest.raises(SessionExistsError, match="or half imported"):
+    with pytest.raises(SessionExistsError, match="or by an import to be repeated"):
         other.sessions.create("s")
     assert other.sessions.import_(io.BytesIO(data))[0].status == "imported"
 

@@ -179,7 +179,8 @@ class CreateSessions:
         except NotFoundError:
             first = None
         if first is None:
-            raise SessionExistsError(f"{keys.session_id!r} was erased (free a day later) or half imported (repeat it)")
+            message = f"the id {keys.session_id!r} is taken for a day after an erasure, or by an import to be repeated"
+            raise SessionExistsError(message)
         return tail, first
 
     def _answer_created(self, keys: SessionKeys, first: Commit) -> Session:

@@ -17,6 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -223,8 +224,8 @@ def _own_ms(length: int, *, is_sealed: bool) -> tuple[float, float]:
 
 def _fts5_ms(length: int) -> float:
     """Return the time of the question's words in a table of FTS5, which is no session: the least that a search can take."""
-    database = fts5_table(str(chat_message(at)["content"]) for at in range(length))
-    return statistics.median(_spent_ms(lambda: fts5_rows(database, QUESTION)) for _ in range(_TIMES))
+    with closing(fts5_table(str(chat_message(at)["content"]) for at in range(length))) as database:
+        return statistics.median(_spent_ms(lambda: fts5_rows(database, QUESTION)) for _ in range(_TIMES))
 
 
 def _spent_ms(work: Callable[[], object]) -> float:

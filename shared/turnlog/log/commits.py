@@ -55,13 +55,12 @@ class Tail:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Draft:
-    """A commit that is not written yet: its header without hash and nonce, its events in order of position, and the bodies of
-    the first events, messages, as JSON where that is known.
-    """
+    """A commit that is not written yet: its header without hash and nonce, and its events in order of position."""
 
     header: Header
     events: tuple[Event, ...]
     bodies: Sequence[bytes | None] = ()
+    """The JSON of the bodies of the first events, which are messages; None where it is not known."""
 
 
 Stored: TypeAlias = dict[tuple[int, str], Payload]

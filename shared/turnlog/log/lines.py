@@ -227,7 +227,7 @@ def payload_content(event: Event, body: bytes | None = None) -> bytes:
 
 
 def encode_line(line: JsonObject, body: bytes | None = None) -> bytes:
-    """Encode a stored line. ``body`` is the message's body, the last field of its line, as JSON; None to encode it, too."""
+    """Encode a stored line. ``body`` is the JSON of a message's body, the line's last field, where it is known."""
     if body is None:
         return encode_json(line)
     before = encode_json({name: value for name, value in line.items() if name != "b"})[1:-1]

@@ -44,7 +44,7 @@ class Budget(NamedTuple):
 
 
 def too_small(messages: int, fixed: int, budget: Budget) -> BudgetTooSmallError:
-    """Return the error of a budget below the tokens of the fewest ``messages`` and the ``fixed`` ones of tools and system text."""
+    """Return the error of a too small budget. The least window has ``messages`` and ``fixed`` tokens (tools and system text)."""
     needed = messages + fixed
     place = "the budget is {}" if budget.source == "given" else "output_reserve leaves {} of the model's context"
     message = f"the least window needs {needed} tokens (tools and system text: {fixed}); {place.format(budget.tokens)}"

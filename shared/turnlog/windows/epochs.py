@@ -31,10 +31,10 @@ free for the next steps."""
 
 @lazy_dataclass(frozen=True, slots=True)
 class ViewLimits:
-    """What a view must fit into: ``room`` tokens of messages. ``step`` divides them between base and tail.
+    """The tokens that a view may take: ``room`` for its messages, which ``step`` divides between base and tail.
 
-    ``reserve`` of them are set aside where anything is left out, ``of_whole`` while the view is sent as it is. ``reads_room``: what
-    could fill the room must be read.
+    ``reserve`` tokens of the room are set aside where anything is left out; ``of_whole`` tokens, while the view is sent as it is.
+    ``reads_room``: every message that could fill the room must be read.
     """
 
     room: int

@@ -28,7 +28,7 @@ MAX_VALUES = 20
 LARGE_RESULT = "large_result"
 """The reason of a result in the manifest whose middle is left out because it does not fit."""
 LEAST_TOKENS = 64
-"""Results that take no more are never cut: the mark alone would take two thirds of it."""
+"""A result of at most so many tokens is never cut: the mark alone would take two thirds of them."""
 STRETCH_CHARS = 4_000
 """Characters whose least tokens are counted together."""
 _CARD_CHARS = 700

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import TTL_SECONDS, Later, StartJobs, job_answer
 from turnlog.log.caches import session_id_of
@@ -73,44 +74,35 @@ def retained_items(records: Records, blobs: BlobStore, keys: SessionKeys) -> Ret
     return RetainedItems(frozenset(sort_keys), frozenset(names))
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class EraseSessions:
     """Use case: erase a session. Every request gets 404 from the moment this returns. The receipt says how far the erasing is."""
 
-    def __init__(
-        self,
-        log: SessionLog,
-        blobs: BlobStore,
-        erasure: Erasure,
-        redaction: Redaction,
-        start_job: StartJobs,
-        memories: Sequence[MemoryEngine],
-        signals: Signals | None = None,
-    ) -> None:
-        self._log = log
-        self._blobs = blobs
-        self._erasure = erasure
-        self._redaction = redaction
-        self._start_job = start_job
-        self._memories = memories
-        self._signals = signals
+    log: SessionLog
+    blobs: BlobStore
+    erasure: Erasure
+    redaction: Redaction
+    start_job: StartJobs
+    memories: Sequence[MemoryEngine]
+    signals: Signals | None = None
 
     def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Job:
         """Start the job and fence the session. The job is queued first: after a crash in between, the worker fences."""
         keys, request = SessionKeys(owner, session_id), raw_request_key(key, f"erase {session_id}", {})
         try:
-            self._log.commits.tail(keys)
+            self.log.commits.tail(keys)
         except NotFoundError:
-            earlier_job = self._log.records.claimed(OwnerKeys(owner).jobs, request)
+            earlier_job = self.log.records.claimed(OwnerKeys(owner).jobs, request)
             if earlier_job is None:
                 raise
             if earlier_job.status == "queued":
-                self._erasure.fence(keys)  # the first try may have been interrupted before the fence
+                self.erasure.fence(keys)  # the first try may have been interrupted before the fence
             return job_answer(earlier_job)
         except CorruptError:
             pass  # a damaged session can still be erased
-        job = self._start_job(owner, "erase", session_id, {"first": self._erasure.identity(keys)}, request)
+        job = self.start_job(owner, "erase", session_id, {"first": self.erasure.identity(keys)}, request)
         if job.status == "queued":
-            self._erasure.fence(keys)
+            self.erasure.fence(keys)
         return job
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
@@ -118,8 +110,8 @@ class EraseSessions:
 
         The job erases only the session that existed when it was requested. A later session of the same id is left alone.
         """
-        keys, now = SessionKeys(owner, session_id), self._log.clock.now_ms()
-        if self._erasure.identity(keys) != options["first"]:
+        keys, now = SessionKeys(owner, session_id), self.log.clock.now_ms()
+        if self.erasure.identity(keys) != options["first"]:
             return receipt("erased", counts_of(options))
         if (early := until_due(options, receipt("erasing", counts_of(options)), now)) is not None:
             return early
@@ -128,13 +120,13 @@ class EraseSessions:
         kept: RetainedItems | None = None
         lease: SlotLease | bool = False
         if options.get("expired"):
-            lease = self._erasure.expire(keys)
+            lease = self.erasure.expire(keys)
             if not lease:
                 return receipt("alive", {})
             kept = self._kept(keys)
-        run = self._erasure.erase(keys, kept=kept, deadline_ms=now + WORK_MS, hand_on=self._hand_on)
+        run = self.erasure.erase(keys, kept=kept, deadline_ms=now + WORK_MS, hand_on=self._hand_on)
         if isinstance(lease, SlotLease):
-            self._erasure.slots.leave(lease, free=IDLE)
+            self.erasure.slots.leave(lease, free=IDLE)
         counts = added(counts_of(options), run)
         if not run.is_complete:
             return Later(receipt("erasing", counts), {**options, "counts": counts})
@@ -144,29 +136,29 @@ class EraseSessions:
         self, keys: SessionKeys, options: JsonObject, counts: JsonObject, *, now_ms: int, is_expired: bool
     ) -> JsonObject | Later:
         """Erase what lies outside the session; then return the receipt, or after the first pass schedule the second one."""
-        forget_options(self._log, keys.owner, keys.session_id)
+        forget_options(self.log, keys.owner, keys.session_id)
         if not is_expired:
             # Memories of the person outlive an expired session. They are erased with the person, or one by one.
-            erased = sum(engine.erase(keys.owner, keys.session_id) for engine in self._memories)
+            erased = sum(engine.erase(keys.owner, keys.session_id) for engine in self.memories)
             counts = plus(counts, {"memories": erased})
         if "not_before" in options:
             if not is_expired:
-                purge_after_last_pass(self._erasure, options, counts)
+                purge_after_last_pass(self.erasure, options, counts)
             return receipt("erased", counts)
-        return second_pass(self._erasure, "erasing", options, counts, now_ms, purges=not is_expired)
+        return second_pass(self.erasure, "erasing", options, counts, now_ms, purges=not is_expired)
 
     def _hand_on(self, forks: Sequence[SessionKeys]) -> None:
         """Start unfinished redactions again in the forks that have the message: an erased log no longer leads to its forks."""
-        for record in self._log.records.every(OwnerKeys(forks[0].owner).jobs) if forks else ():
+        for record in self.log.records.every(OwnerKeys(forks[0].owner).jobs) if forks else ():
             position = cast("JsonObject", record.content["options"]).get("position")
             if record.content["kind"] != "redact" or record.status == "done" or not isinstance(position, int):
                 continue
             for fork in forks:
-                if self._redaction.is_shared(fork, position):
-                    options: JsonObject = {"first": self._erasure.identity(fork), "home": fork.session_id}
+                if self.redaction.is_shared(fork, position):
+                    options: JsonObject = {"first": self.erasure.identity(fork), "home": fork.session_id}
                     job_id = f"{record.created_ms:013d}-{short_hash(f'{record.id} {fork.session_id}').hex()}"
                     options |= {"position": position, "told": False}
-                    self._start_job(fork.owner, "redact", fork.session_id, options, job_id=job_id)
+                    self.start_job(fork.owner, "redact", fork.session_id, options, job_id=job_id)
 
     def make_way(self, keys: SessionKeys, token: bytes) -> None:
         """Check that an expired session may be restored under its own id: everything but its full snapshots must be erased.
@@ -175,45 +167,45 @@ class EraseSessions:
         ``token`` is the restoring request's: a restore that it has begun already may continue. Without an expired session,
         nothing happens.
         """
-        first = self._erasure.slots.read(keys)
+        first = self.erasure.slots.read(keys)
         if first is None or first.get(MATERIALISING) == token:
             return
         if keeps_snapshots(first):
             self._check_bare(keys, first)
             return
-        due_ms = self._erasure.expired_ms(keys) if MATERIALISING not in first else None
+        due_ms = self.erasure.expired_ms(keys) if MATERIALISING not in first else None
         if due_ms is not None:
-            start_due(self._start_job, self._erasure, keys, keys.directory.sk, f"{due_ms:013d}", "expired")
-        if due_ms is not None or self._erasure.is_expiring(keys):
+            start_due(self.start_job, self.erasure, keys, keys.directory.sk, f"{due_ms:013d}", "expired")
+        if due_ms is not None or self.erasure.is_expiring(keys):
             raise still_erased(SECOND_PASS_SECONDS * 1000)
 
     def _check_bare(self, keys: SessionKeys, first: Item) -> None:
         """Start the job that clears the id, and raise `ConflictError`, unless the id is clear. Only workers delete."""
         if first.get(FREE) == BARE:
             return
-        wait_ms = self._erasure.slots.wait_ms(first)
+        wait_ms = self.erasure.slots.wait_ms(first)
         if wait_ms and MATERIALISING in first:
             raise id_claimed(wait_ms)
         if not wait_ms:
-            start_due(self._start_job, self._erasure, keys, item_name(first), f"{since_of(first):013d}", "release")
+            start_due(self.start_job, self.erasure, keys, item_name(first), f"{since_of(first):013d}", "release")
         raise still_erased(wait_ms or _ROOM_MS)
 
     def _release(self, keys: SessionKeys, deadline_ms: int) -> bool:
         """Free the id of an erased session; False while it is taken. Retained snapshots of an expired session keep it taken."""
-        first = self._erasure.slots.read(keys)
+        first = self.erasure.slots.read(keys)
         if first is not None and keeps_snapshots(first):
-            kept = self._erasure.clear(keys, first, lambda: self._kept(keys), deadline_ms=deadline_ms)
+            kept = self.erasure.clear(keys, first, lambda: self._kept(keys), deadline_ms=deadline_ms)
             if kept is None or kept:
                 return False
-            self._erasure.slots.disown(keys)
-            return self._erasure.release(keys)
-        is_free = self._erasure.release(keys)
-        if not is_free and first is not None and is_empty_slot(first) and self._signals is not None:
-            self._signals.count("erasure_overdue")  # something is left a day after the second pass
+            self.erasure.slots.disown(keys)
+            return self.erasure.release(keys)
+        is_free = self.erasure.release(keys)
+        if not is_free and first is not None and is_empty_slot(first) and self.signals is not None:
+            self.signals.count("erasure_overdue")  # something is left a day after the second pass
         return is_free
 
     def _kept(self, keys: SessionKeys) -> RetainedItems:
-        return retained_items(self._log.records, self._blobs, keys)
+        return retained_items(self.log.records, self.blobs, keys)
 
 
 def start_due(
@@ -289,33 +281,26 @@ def receipt(status: str, counts: JsonObject) -> JsonObject:
     return {"status": status, **counts}
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class EraseUsers:
     """Use case: erase all data of an owner. Only the receipt stays, and tombstones until they expire."""
 
-    def __init__(
-        self,
-        log: SessionLog,
-        blobs: BlobStore,
-        erasure: Erasure,
-        start_job: StartJobs,
-        memories: Sequence[MemoryEngine],
-    ) -> None:
-        self._log = log
-        self._blobs = blobs
-        self._erasure = erasure
-        self._start_job = start_job
-        self._memories = memories
+    log: SessionLog
+    blobs: BlobStore
+    erasure: Erasure
+    start_job: StartJobs
+    memories: Sequence[MemoryEngine]
 
     def __call__(self, owner: Owner, *, key: str | None = None) -> Job:
         """Start the job. Until it has finished, no session of the owner can be created."""
-        job = self._start_job(owner, _KIND, "", {}, raw_request_key(key, "erase user", {}))
+        job = self.start_job(owner, _KIND, "", {}, raw_request_key(key, "erase user", {}))
         if job.status == "queued":
             self._mark(owner)
         return job
 
     def run(self, owner: Owner, _session_id: str, options: JsonObject) -> JsonObject | Later:
         """Do a part of the job's work. After an error the receipt reports nothing as erased, and the next try continues."""
-        now, counts = self._log.clock.now_ms(), counts_of(options)
+        now, counts = self.log.clock.now_ms(), counts_of(options)
         if (early := until_due(options, receipt("erasing", counts), now)) is not None:
             return early
         self._mark(owner)
@@ -324,23 +309,23 @@ class EraseUsers:
         while entries := self._pass(owner, done_to, with_erased=is_second):
             for item in entries:
                 keys = SessionKeys(owner, session_id_of(item))
-                run = self._erasure.erase(keys, deadline_ms=now + WORK_MS)
+                run = self.erasure.erase(keys, deadline_ms=now + WORK_MS)
                 counts = added(counts, run)
                 done_to = item_name(item) if run.is_complete and is_second else done_to
-                if not run.is_complete or self._log.clock.now_ms() >= now + WORK_MS:
+                if not run.is_complete or self.log.clock.now_ms() >= now + WORK_MS:
                     return Later(receipt("erasing", counts), {**options, "counts": counts, "done_to": done_to})
-        blobs = sum(self._blobs.erase(prefix) for prefix in owner_blobs(owner))
-        counts = plus(counts, {"blobs": blobs, "memories": sum(engine.erase(owner) for engine in self._memories)})
+        blobs = sum(self.blobs.erase(prefix) for prefix in owner_blobs(owner))
+        counts = plus(counts, {"blobs": blobs, "memories": sum(engine.erase(owner) for engine in self.memories)})
         if not is_second:
-            return second_pass(self._erasure, "erasing", {}, counts, now)
+            return second_pass(self.erasure, "erasing", {}, counts, now)
         counts = plus(counts, {"items": self._erase_own(owner)})
-        self._log.items.delete_many([OwnerKeys(owner).user, OwnerKeys(owner).erasing])
-        purge_after_last_pass(self._erasure, options, counts)
+        self.log.items.delete_many([OwnerKeys(owner).user, OwnerKeys(owner).erasing])
+        purge_after_last_pass(self.erasure, options, counts)
         return receipt("erased", counts)
 
     def _mark(self, owner: Owner) -> None:
         key = OwnerKeys(owner).erasing
-        self._log.items.put({"pk": key.pk, "sk": key.sk, "c": self._log.clock.now_ms()})
+        self.log.items.put({"pk": key.pk, "sk": key.sk, "c": self.log.clock.now_ms()})
 
     def _pass(self, owner: Owner, done_to: str, *, with_erased: bool) -> list[Item]:
         """Return the next entries of the session list behind ``done_to``, by a consistent query; empty at the end.
@@ -349,7 +334,7 @@ class EraseUsers:
         already.
         """
         low = done_to + "\x00" if done_to else DIRECTORY_FROM
-        for items in self._erasure.pages(OwnerKeys(owner), low, DIRECTORY_TO):
+        for items in self.erasure.pages(OwnerKeys(owner), low, DIRECTORY_TO):
             entries = [item for item in items if with_erased or not is_cache_tombstone(item) or keeps_snapshots(item)]
             if entries:
                 return entries
@@ -357,10 +342,10 @@ class EraseUsers:
 
     def _erase_own(self, owner: Owner) -> int:
         """Erase the owner's jobs with their idempotency claims, except for the receipts of this kind; return their number."""
-        erased, records = 0, self._log.records.every(OwnerKeys(owner).jobs)
+        erased, records = 0, self.log.records.every(OwnerKeys(owner).jobs)
         receipts = {record.id for record in records if record.content["kind"] == _KIND}
-        for items in self._erasure.pages(OwnerKeys(owner), _JOBS_FROM, _JOBS_TO):
+        for items in self.erasure.pages(OwnerKeys(owner), _JOBS_FROM, _JOBS_TO):
             jobs = [item for item in items if not {item_name(item)[2:], str(item.get("id", ""))} & receipts]
-            self._log.items.delete_many([Key(str(item["pk"]), item_name(item)) for item in jobs])
+            self.log.items.delete_many([Key(str(item["pk"]), item_name(item)) for item in jobs])
             erased += len(jobs)
         return erased

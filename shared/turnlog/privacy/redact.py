@@ -16,6 +16,7 @@ from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.events import REDACT, MessageEvent, NoteEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, neutral
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
@@ -216,36 +217,28 @@ def _no_message(position: int) -> NotFoundError:
     return NotFoundError(f"no message at position {position}", code="no_message")
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class RedactMessages:
     """Use case: redact a message. The receipt says how far the erasing of everything made of it is."""
 
-    def __init__(
-        self,
-        log: SessionLog,
-        redaction: Redaction,
-        erasure: Erasure,
-        start_job: StartJobs,
-        copies: OffloadCopies,
-        memories: Sequence[MemoryEngine],
-    ) -> None:
-        self._log = log
-        self._redaction = redaction
-        self._erasure = erasure
-        self._start_job = start_job
-        self._copies = copies
-        self._memories = memories
+    log: SessionLog
+    redaction: Redaction
+    erasure: Erasure
+    start_job: StartJobs
+    copies: OffloadCopies
+    memories: Sequence[MemoryEngine]
 
     def __call__(self, owner: Owner, session_id: str, position: int, *, key: str | None = None) -> Job:
         """Start the job and overwrite the message. The job is queued first: after a crash in between, the worker overwrites."""
         keys = SessionKeys(owner, session_id)
         request = raw_request_key(key, f"redact {session_id}", {"position": position})
-        self._log.commits.tail(keys)
-        redacted, home = self._redaction.find(keys, position)
+        self.log.commits.tail(keys)
+        redacted, home = self.redaction.find(keys, position)
         is_noted = redacted.is_done
-        options: JsonObject = {"first": self._erasure.identity(keys), "home": home.session_id}
+        options: JsonObject = {"first": self.erasure.identity(keys), "home": home.session_id}
         options |= {"position": position, "told": is_noted}
-        job = self._start_job(owner, "redact", session_id, options, request)
-        self._redaction.overwrite(home, redacted, alone=True)
+        job = self.start_job(owner, "redact", session_id, options, request)
+        self.redaction.overwrite(home, redacted, alone=True)
         if not is_noted:
             self._note(keys, redacted)
             if home.session_id != keys.session_id:
@@ -259,7 +252,7 @@ class RedactMessages:
 
         Sessions that share the message are cleared one after the other, in the order of their ids.
         """
-        keys, now = SessionKeys(owner, session_id), self._log.clock.now_ms()
+        keys, now = SessionKeys(owner, session_id), self.log.clock.now_ms()
         counts = cast("JsonObject", options.get("counts", {"commits": 0, "parts": 0, "blobs": 0, "memories": 0}))
         if (early := until_due(options, receipt("redacting", counts), now)) is not None:
             return early
@@ -268,8 +261,8 @@ class RedactMessages:
             return receipt("gone", counts)
         redacted, home = place
         position, after = redacted.position, cast("str", options.get("after", ""))
-        self._redaction.overwrite(home, redacted, alone=True)
-        family = self._redaction.family(keys, home, position)
+        self.redaction.overwrite(home, redacted, alone=True)
+        family = self.redaction.family(keys, home, position)
         for member in family if not ("not_before" in options or options["told"]) else ():
             with suppress(NotFoundError):
                 self._note(member, redacted)
@@ -277,13 +270,13 @@ class RedactMessages:
             if member.session_id <= after:
                 continue
             counts = plus(counts, self._clear(member, redacted))
-            if member is not family[-1] and self._log.clock.now_ms() - now >= WORK_MS:
+            if member is not family[-1] and self.log.clock.now_ms() - now >= WORK_MS:
                 return Later(receipt("redacting", counts), {**options, "counts": counts, "after": member.session_id})
         if "not_before" in options:
-            purge_after_last_pass(self._erasure, options, counts)
+            purge_after_last_pass(self.erasure, options, counts)
             return receipt("redacted", counts)
         first = {name: value for name, value in options.items() if name != "after"}
-        return second_pass(self._erasure, "redacting", first, counts, now)
+        return second_pass(self.erasure, "redacting", first, counts, now)
 
     def _find(self, keys: SessionKeys, options: JsonObject) -> tuple[Redacted, SessionKeys] | None:
         """Return the message and the keys of the log that has it; None when neither the session nor its parent has it.
@@ -293,20 +286,20 @@ class RedactMessages:
         if "position" not in options:
             return None  # earlier versions emptied the options when the session was erased
         position = cast("int", options["position"])
-        if self._erasure.identity(keys) == options["first"]:
+        if self.erasure.identity(keys) == options["first"]:
             with suppress(NotFoundError):
-                return self._redaction.find(keys, position)
+                return self.redaction.find(keys, position)
         parent_id = cast("str", options.get("home", keys.session_id))
         if parent_id != keys.session_id:
             with suppress(NotFoundError):
-                redacted, home = self._redaction.find(SessionKeys(keys.owner, parent_id), position)
+                redacted, home = self.redaction.find(SessionKeys(keys.owner, parent_id), position)
                 return (redacted, home) if redacted.is_done else None
         return None
 
     def _clear(self, keys: SessionKeys, redacted: Redacted) -> JsonObject:
         """Erase everything made of the message in one session, with copies and memories; return the counts."""
-        done = plus(self._redaction.clear(keys, redacted), {"blobs": self._copies.renew(keys)})
-        erased = [engine.erase(keys.owner, keys.session_id, position=redacted.position) for engine in self._memories]
+        done = plus(self.redaction.clear(keys, redacted), {"blobs": self.copies.renew(keys)})
+        erased = [engine.erase(keys.owner, keys.session_id, position=redacted.position) for engine in self.memories]
         return plus(done, {"memories": sum(erased)})
 
     def _note(self, keys: SessionKeys, redacted: Redacted) -> None:
@@ -315,19 +308,19 @@ class RedactMessages:
         The new header drops a summary that covers the message. A summary that is being made of the old text can't be
         published afterwards.
         """
-        if not self._redaction.has(keys, redacted):
+        if not self.redaction.has(keys, redacted):
             return
         position = redacted.position
         request = raw_request_key(f"turnlog redact {position} {redacted.digest.hex()}", "redact", {})
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
-            new = following(header, kind="h", events=1, now_ms=self._log.clock.now_ms())
+            new = following(header, kind="h", events=1, now_ms=self.log.clock.now_ms())
             new = replace(new, redacted=new.first, idle_ms=header.idle_ms)
             if header.summary is not None and header.summary.last >= position:
                 new = replace(new, summary=None, asked=None)
             return Draft(new, (NoteEvent(new.first, REDACT, None, {"position": position}),))
 
-        written = self._log.commits.write(keys, compose, request)
+        written = self.log.commits.write(keys, compose, request)
         if not written.repeated:
-            self._log.refresh_listing(keys, written.tail, written.commit.header)
+            self.log.refresh_listing(keys, written.tail, written.commit.header)

@@ -12,6 +12,7 @@ from turnlog.core.errors import HeadMismatchError, InvalidInputError, LoopUnfini
 from turnlog.core.events import RUN, Event, MessageEvent, Notes, StateEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_WINDOW_MESSAGES
 from turnlog.core.loops import Arrival, Disorder, Flow, accept, repeated_ids
 from turnlog.core.messages import ToolCall
@@ -54,32 +55,27 @@ _LEFT_UNDONE = frozenset({"consecutive_user", "open_calls"})
 """Warnings of a message that say how the loop before it ended."""
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class AppendToSession:
-    """Use case: append messages in one commit. Messages are ordered by position; a repeated idempotency key has one effect."""
+    """Use case: append messages in one commit. Messages are ordered by position; a repeated idempotency key has one effect.
 
-    def __init__(
-        self,
-        log: SessionLog,
-        counter: TokenCounter,
-        ask: AskForSummaries,
-        ask_segments: AskForSegments,
-        snapshots: Callable[[Owner, str, Header, Header, SessionSettings], None],
-    ) -> None:
-        """Store the dependencies. ``snapshots`` is called after each append to a session with a snapshot policy."""
-        self._log = log
-        self._counter = counter
-        self._ask = ask
-        self._ask_segments = ask_segments
-        self._snapshots = snapshots
+    ``snapshots`` is called after each append to a session with a snapshot policy.
+    """
+
+    log: SessionLog
+    counter: TokenCounter
+    ask: AskForSummaries
+    ask_segments: AskForSegments
+    snapshots: Callable[[Owner, str, Header, Header, SessionSettings], None]
 
     def __call__(self, owner: Owner, session_id: str, body: AppendBody, *, key: str | None = None) -> Appended:
         keys = SessionKeys(owner, session_id)
         request = request_key(key, "append", body)
-        batch = understand_batch(body, self._counter)
-        append = AppendWrite(self._log, keys, body, batch, self._ask)
-        written = self._log.commits.write(keys, append.compose, request)
+        batch = understand_batch(body, self.counter)
+        append = AppendWrite(self.log, keys, body, batch, self.ask)
+        written = self.log.commits.write(keys, append.compose, request)
         if written.repeated:
-            answered = _with_calls(self._log.commits.events(keys, [written.commit]))
+            answered = _with_calls(self.log.commits.events(keys, [written.commit]))
         else:
             append.write_caches(written)
             answered = [
@@ -89,12 +85,12 @@ class AppendToSession:
             ]
         header, before = written.commit.header, written.tail.header
         if (summaries := append.summaries) is None:
-            settings = self._log.short_settings(keys, written.tail).settings
-            summaries = self._ask.trigger(header, settings, written.tail.meta)
-        compression = self._ask.send(owner, session_id, header, summaries)
-        self._ask_segments.send(owner, session_id, header, before)
+            settings = self.log.short_settings(keys, written.tail).settings
+            summaries = self.ask.trigger(header, settings, written.tail.meta)
+        compression = self.ask.send(owner, session_id, header, summaries)
+        self.ask_segments.send(owner, session_id, header, before)
         if summaries.settings.snapshots is not None:
-            self._snapshots(owner, session_id, header, before, summaries.settings)
+            self.snapshots(owner, session_id, header, before, summaries.settings)
         return _answer(written.commit, answered, compression)
 
 

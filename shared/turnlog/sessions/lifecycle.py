@@ -52,26 +52,20 @@ class Created:
     is_new: bool
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class CreateSessions:
     """Use case: create a session by a commit at position 1 with all settings. Of concurrent creators exactly one succeeds."""
 
-    def __init__(
-        self,
-        log: SessionLog,
-        summaries: Summaries,
-        counter: TokenCounter,
-        bring_memories: Callable[[Owner, Bootstrap], BootstrapMessage],
-    ) -> None:
-        self._log = log
-        self._summaries = summaries
-        self._counter = counter
-        self._bring_memories = bring_memories
+    log: SessionLog
+    summaries: Summaries
+    counter: TokenCounter
+    bring_memories: Callable[[Owner, Bootstrap], BootstrapMessage]
 
     def __call__(self, owner: Owner, body: CreateSession, *, key: str | None = None) -> Created:
         request = request_key(key, "create", body)
         session_id = body.session_id
         if session_id is None:
-            session_id = derived_session_id(owner, request.key_hash) if request is not None else self._log.ids.new_id()
+            session_id = derived_session_id(owner, request.key_hash) if request is not None else self.log.ids.new_id()
         keys = SessionKeys(owner, session_id)
         if body.fork is not None:
             return self._fork(keys, body, body.fork, request)
@@ -80,7 +74,7 @@ class CreateSessions:
             existing = self._existing_session(keys, body, request)
             if existing is not None:
                 return existing
-        settings = SessionSettings(**fields_of(body.model_dump(exclude=_NO_SETTINGS), self._counter))
+        settings = SessionSettings(**fields_of(body.model_dump(exclude=_NO_SETTINGS), self.counter))
         state = cast("JsonObject | None", body.state)
         check_settings_size(settings)
         _check_first_state(state, settings.state_schema)
@@ -98,16 +92,16 @@ class CreateSessions:
         if existing is not None:
             return existing
         parent = check_session_id(fork.session_id, pointer="/fork/session_id")
-        point = ForkOrigin(self._log, SessionKeys(keys.owner, parent), fork.at)
+        point = ForkOrigin(self.log, SessionKeys(keys.owner, parent), fork.at)
         changes = body.model_dump(exclude_unset=True, exclude=_NO_SETTINGS)
-        settings = replace(point.settings, **fields_of(changes, self._counter))
+        settings = replace(point.settings, **fields_of(changes, self.counter))
         check_settings_size(settings)
         self._reserve(keys, settings)
         commit = point.put(keys, settings, request=request)
         if commit is None:
             return self._answer_existing(keys, body, request)
         session = self._write_caches(keys, commit, settings)
-        point.write_caches(keys, commit.header, self._summaries)
+        point.write_caches(keys, commit.header, self.summaries)
         return Created(session, True)
 
     def create_with_settings(self, keys: SessionKeys, settings: SessionSettings) -> Session:
@@ -117,7 +111,7 @@ class CreateSessions:
         memories at the beginning gets them again.
         """
         options = Bootstrap.model_validate(settings.bootstrap["asked"]) if settings.bootstrap is not None else None
-        is_there = options is not None and get_item(self._log.items, keys.commit(1)) is not None
+        is_there = options is not None and get_item(self.log.items, keys.commit(1)) is not None
         put = self._put_first_commit(keys, settings, None, None, options=options) if not is_there else None
         if put is not None:
             return self._write_caches(keys, *put)
@@ -139,11 +133,11 @@ class CreateSessions:
         now = self._reserve(keys, settings)
         memory_message: BootstrapMessage | None = None
         if options is not None:
-            memory_message = self._bring_memories(keys.owner, options)
+            memory_message = self.bring_memories(keys.owner, options)
             settings = replace(settings, bootstrap=memory_message.record)
         draft = _draft(keys, settings, state, now, memory_message.message if memory_message is not None else None)
         stamp = request.stamp if request is not None else b""
-        commit = self._log.commits.put(keys, draft, nonce=self._log.ids.nonce(), stamp=stamp)
+        commit = self.log.commits.put(keys, draft, nonce=self.log.ids.nonce(), stamp=stamp)
         return (commit, settings) if commit is not None else None
 
     def _reserve(self, keys: SessionKeys, settings: SessionSettings) -> int:
@@ -151,9 +145,9 @@ class CreateSessions:
 
         `ConflictError` while the user's data is being erased.
         """
-        now = self._log.clock.now_ms()
-        self._log.items.put(directory_item(keys, CurrentSettings(settings, now), None), condition=Absent())
-        self._log.check_in(keys.owner)
+        now = self.log.clock.now_ms()
+        self.log.items.put(directory_item(keys, CurrentSettings(settings, now), None), condition=Absent())
+        self.log.check_in(keys.owner)
         return now
 
     def _existing_session(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created | None:
@@ -161,7 +155,7 @@ class CreateSessions:
 
         A fork checks this before it reads its parent, which may be gone when the request is repeated.
         """
-        first = get_item(self._log.items, keys.commit(1))
+        first = get_item(self.log.items, keys.commit(1))
         return self._answer_existing(keys, body, request) if first is not None else None
 
     def _answer_existing(self, keys: SessionKeys, body: CreateSession, request: RequestKey | None) -> Created:
@@ -170,12 +164,12 @@ class CreateSessions:
             return Created(self._answer_created(keys, first), True)
         if body.if_exists == "error":
             raise SessionExistsError(f"session {keys.session_id!r} exists")
-        return Created(session_answer(keys, self._log.full_settings(keys, tail), tail.header), False)
+        return Created(session_answer(keys, self.log.full_settings(keys, tail), tail.header), False)
 
     def _existing(self, keys: SessionKeys) -> tuple[Tail, Commit]:
         """Return the end of a session's log and its first commit. `SessionExistsError` while the id of an erased one is taken."""
         try:
-            tail, first = self._log.commits.tail(keys), self._log.commits.begin(keys)
+            tail, first = self.log.commits.tail(keys), self.log.commits.begin(keys)
         except NotFoundError:
             first = None
         if first is None:
@@ -185,7 +179,7 @@ class CreateSessions:
 
     def _answer_created(self, keys: SessionKeys, first: Commit) -> Session:
         """Return the session as it was created, and write its caches: a crash after the first commit may have skipped them."""
-        return self._write_listing(keys, first.header, self._log.settings_from_log(keys, first.header))
+        return self._write_listing(keys, first.header, self.log.settings_from_log(keys, first.header))
 
     def _write_caches(
         self, keys: SessionKeys, commit: Commit, settings: SessionSettings, state: JsonObject | None = None
@@ -193,13 +187,13 @@ class CreateSessions:
         """Write the caches of a new session, and return it."""
         header, payload = commit.header, commit.settings_payload
         current = CurrentSettings(settings, header.time_ms, header.last_settings, payload=payload)
-        self._log.caches.write_settings(keys, current)
+        self.log.caches.write_settings(keys, current)
         if state is not None:
-            write_state_cache(self._log, keys, SessionState(state, version=1, base=1))
+            write_state_cache(self.log, keys, SessionState(state, version=1, base=1))
         return self._write_listing(keys, header, current)
 
     def _write_listing(self, keys: SessionKeys, header: Header, current: CurrentSettings) -> Session:
-        self._log.items.put(directory_item(keys, current, header), condition=Less("pos", header.last))
+        self.log.items.put(directory_item(keys, current, header), condition=Less("pos", header.last))
         return session_answer(keys, current, header)
 
 

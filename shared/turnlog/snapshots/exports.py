@@ -19,6 +19,7 @@ from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError
 from turnlog.core.events import CreateEvent, Payload
 from turnlog.core.identity import Owner, safe_id
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.caches import session_id_of
@@ -60,54 +61,45 @@ _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 _PAGE_MEMORIES = 100
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class ExportSessions:
     """Use case: export a session or a person. The newest export of a session, and of a person, replaces the one before."""
 
-    def __init__(
-        self,
-        log: SessionLog,
-        payloads: Payloads,
-        blobs: BlobStore,
-        links: Links,
-        start_job: StartJobs,
-        memory: Callable[[], MemoryEngine | None],
-        documents: DocumentStore,
-    ) -> None:
-        self._log = log
-        self._payloads = payloads
-        self._blobs = blobs
-        self._links = links
-        self._start_job = start_job
-        self._memory = memory
-        self._documents = documents
+    log: SessionLog
+    payloads: Payloads
+    blobs: BlobStore
+    links: Links
+    start_job: StartJobs
+    memory: Callable[[], MemoryEngine | None]
+    documents: DocumentStore
 
     def __call__(self, owner: Owner, session_id: str, body: ExportSession, *, key: str | None = None) -> Export | Job:
         keys = SessionKeys(owner, session_id)
-        header = self._log.commits.tail(keys).header
+        header = self.log.commits.tail(keys).header
         if body.mode == "async" or header.last > MAX_POSITIONS:
             request = request_key(key, f"export {session_id}", body)
-            return self._start_job(owner, "export", session_id, {}, request)
+            return self.start_job(owner, "export", session_id, {}, request)
         result: dict[str, Any] = self.run(owner, session_id, {})
         link = self.link(owner, session_id)
         return Export(url=link.url, expires_at=link.expires_at, **result)
 
     def everything(self, owner: Owner) -> Job:
         """Start the job that exports all of a person's data. Within an hour it is the same job."""
-        hour_ms = self._log.clock.now_ms() // _FRESH_MS * _FRESH_MS
+        hour_ms = self.log.clock.now_ms() // _FRESH_MS * _FRESH_MS
         job_id = f"{hour_ms:013d}-{short_hash('export everything').hex()}"
-        return self._start_job(owner, "export", "", {}, job_id=job_id)
+        return self.start_job(owner, "export", "", {}, job_id=job_id)
 
     def link(self, owner: Owner, session_id: str) -> Link:
         """Return the link to the newest export of a session; of the person with an empty ``session_id``."""
         filename = f"{safe_id(session_id or 'turnlog')}.zip"
-        return self._links.make(owner, export_blob(owner, session_id), filename=filename)
+        return self.links.make(owner, export_blob(owner, session_id), filename=filename)
 
     def run(self, owner: Owner, session_id: str, _options: JsonObject) -> JsonObject:
         """Store the file and return its size, hash and counts. The work of a job."""
         with TemporaryFile() as file:
             result = self._write(file, owner, [session_id] if session_id else None)
             file.seek(0)
-            self._blobs.put(export_blob(owner, session_id), cast("BinaryIO", file))
+            self.blobs.put(export_blob(owner, session_id), cast("BinaryIO", file))
         return result
 
     # ------------------------------------------------------------ the file
@@ -138,7 +130,7 @@ class ExportSessions:
 
     def _all_of(self, owner: Owner) -> Iterator[str]:
         """Yield the ids of an owner's sessions, by consistent reads."""
-        for items in pages(self._log.items, Query(OwnerKeys(owner).partition, DIRECTORY_FROM, DIRECTORY_TO)):
+        for items in pages(self.log.items, Query(OwnerKeys(owner).partition, DIRECTORY_FROM, DIRECTORY_TO)):
             yield from map(session_id_of, items)
 
     def _session(self, archive: ZipFile, keys: SessionKeys) -> JsonObject:
@@ -146,10 +138,10 @@ class ExportSessions:
 
         They show the session at its current head. Documents are those that exist when they are read.
         """
-        tail = self._log.commits.tail(keys)
+        tail = self.log.commits.tail(keys)
         header = tail.header
-        current = self._log.full_settings(keys, tail)
-        state = state_at(self._log, keys, header.last_state)
+        current = self.log.full_settings(keys, tail)
+        state = state_at(self.log, keys, header.last_state)
         answer = session_answer(keys, current, header)
         description = {**answer.model_dump(exclude={"user"}), "settings": settings_object(current.settings)}
         members = {
@@ -158,13 +150,13 @@ class ExportSessions:
             "state.json": [encode_json({"state": state.value, "version": state.version})],
             "history.jsonl": self._history(keys, header),
             "snapshots.jsonl": (
-                encode_json(snapshot_fields(record)) for record in self._log.records.every(keys.snapshots)
+                encode_json(snapshot_fields(record)) for record in self.log.records.every(keys.snapshots)
             ),
             "log.jsonl": (
-                encode_json(commit_line(sealed, partial(self._payloads.content, keys)))
-                for sealed in stored_commits(self._log.commits, self._payloads, keys, header.last)
+                encode_json(commit_line(sealed, partial(self.payloads.content, keys)))
+                for sealed in stored_commits(self.log.commits, self.payloads, keys, header.last)
             ),
-            "documents.jsonl": (encode_json(document_line(document)) for document in self._documents.every(keys)),
+            "documents.jsonl": (encode_json(document_line(document)) for document in self.documents.every(keys)),
         }
         folder = f"sessions/{safe_id(keys.session_id)}/"
         return {
@@ -178,7 +170,7 @@ class ExportSessions:
     def _messages(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
         after: int | None = 0
         while after is not None:
-            page = ReadMessages(self._log)(keys.owner, keys.session_id, after=after, before=header.last + 1)
+            page = ReadMessages(self.log)(keys.owner, keys.session_id, after=after, before=header.last + 1)
             yield from (encode_json(message.model_dump()) for message in page.messages)
             after = page.next
 
@@ -186,13 +178,13 @@ class ExportSessions:
         """Yield the entries of the history, newest first."""
         before: int | None = header.last + 1
         while before is not None:
-            page = ReadHistory(self._log)(keys.owner, keys.session_id, before=before, limit=1_000)
+            page = ReadHistory(self.log)(keys.owner, keys.session_id, before=before, limit=1_000)
             yield from (encode_json(entry.model_dump()) for entry in page.entries)
             before = page.next
 
     def _memories(self, owner: Owner) -> Iterator[bytes]:
         """Yield the person's memories of the current engine, newest first."""
-        engine, after = self._memory(), None
+        engine, after = self.memory(), None
         while engine is not None:
             page = engine.page(owner, limit=_PAGE_MEMORIES, after=after)
             yield from (encode_json(memory_answer(memory).model_dump()) for memory in page.memories)

@@ -16,6 +16,7 @@ from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, 
 from turnlog.core.events import RESTORE, NoteEvent
 from turnlog.core.identity import Owner, check_session_id
 from turnlog.core.json_values import JsonObject
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.commit import Commit
@@ -74,39 +75,28 @@ MAX_POSITIONS = 2_048
 """Longest history that a request restores itself; a longer one is restored by a job."""
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class RestoreSnapshots:
     """Use case: restore a snapshot. A repeated request returns the same session, and no existing session is overwritten."""
 
-    def __init__(  # noqa: PLR0913
-        self,
-        log: SessionLog,
-        payloads: Payloads,
-        logs: SnapshotLogs,
-        full: FullSnapshots,
-        materialiser: Materialiser,
-        rewind: RewindSessions,
-        create: CreateSessions,
-        erase: EraseSessions,
-        start_job: StartJobs,
-    ) -> None:
-        self._log = log
-        self._payloads = payloads
-        self._logs = logs
-        self._full = full
-        self._materialiser = materialiser
-        self._rewind = rewind
-        self._create = create
-        self._erase = erase
-        self._start_job = start_job
+    log: SessionLog
+    payloads: Payloads
+    logs: SnapshotLogs
+    full: FullSnapshots
+    materialiser: Materialiser
+    rewind: RewindSessions
+    create: CreateSessions
+    erase: EraseSessions
+    start_job: StartJobs
 
     def __call__(
         self, owner: Owner, session_id: str, snapshot: str, body: RestoreSnapshot, *, key: str | None = None
     ) -> Session | Job:
         keys = SessionKeys(owner, session_id)
-        record = find_snapshot(self._log.records, keys, snapshot)
+        record = find_snapshot(self.log.records, keys, snapshot)
         payload: JsonObject = {"snapshot": snapshot, **body.model_dump()}
         request = raw_request_key(key, f"restore {session_id}", payload)
-        is_live, position = self._logs.live_commit(keys, record) is not None, cast("int", record.content["position"])
+        is_live, position = self.logs.live_commit(keys, record) is not None, cast("int", record.content["position"])
         if body.as_ == "rewind":
             target = session_id
             if body.session_id not in (None, session_id):
@@ -114,11 +104,11 @@ class RestoreSnapshots:
                 raise InvalidInputError.at("/session_id", message, "not_its_session")
             if is_live:
                 find_earlier = partial(self._restore_note, keys, record)
-                self._rewind.to(keys, position, request=request, snapshot_id=record.id, find_earlier=find_earlier)
-                return GetSession(self._log)(owner, session_id)
+                self.rewind.to(keys, position, request=request, snapshot_id=record.id, find_earlier=find_earlier)
+                return GetSession(self.log)(owner, session_id)
         elif is_live:
             point = ForkPoint(session_id=session_id, at=position)
-            created = self._create(owner, CreateSession(session_id=body.session_id, fork=point), key=key)
+            created = self.create(owner, CreateSession(session_id=body.session_id, fork=point), key=key)
             return created.session
         else:
             target = self._new_session_id(owner, body, request)
@@ -127,22 +117,22 @@ class RestoreSnapshots:
             if request is not None:
                 options["request"] = [request.key_hash.hex(), request.payload_hash.hex()]
             if target == session_id and record.content["kind"] == "full":
-                self._erase.make_way(keys, _token(keys, record))
-            return self._start_job(owner, "restore", session_id, options, request)
+                self.erase.make_way(keys, _token(keys, record))
+            return self.start_job(owner, "restore", session_id, options, request)
         self._restore(keys, record, SessionKeys(owner, target), request)
-        return GetSession(self._log)(owner, target)
+        return GetSession(self.log)(owner, target)
 
     def _new_session_id(self, owner: Owner, body: RestoreSnapshot, request: RequestKey | None) -> str:
         """Return the id that the body names, or an id that follows from the request's key."""
         if body.session_id is not None:
             return check_session_id(body.session_id)
-        seed = request.key_hash if request is not None else self._log.ids.new_id().encode()
+        seed = request.key_hash if request is not None else self.log.ids.new_id().encode()
         return derived_session_id(owner, b"restore#" + seed)
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject:
         """Restore the snapshot that a job was asked for."""
         keys = SessionKeys(owner, session_id)
-        record = find_snapshot(self._log.records, keys, str(options.get("snapshot_id")))
+        record = find_snapshot(self.log.records, keys, str(options.get("snapshot_id")))
         target = SessionKeys(owner, str(options["target"]))
         key = cast("list[str] | None", options.get("request"))
         request = RequestKey(*map(bytes.fromhex, key)) if key is not None else None
@@ -154,14 +144,14 @@ class RestoreSnapshots:
 
         An interrupted run leaves nothing visible; a repeated one continues it.
         """
-        archive = self._full.archive(keys, record)
+        archive = self.full.archive(keys, record)
         first = next(archive.commits(), None)
         if first is None:
             raise CorruptError("a snapshot without a history", item=record.id)
         token, is_own = _token(keys, record), target == keys
         if is_own:
-            self._erase.make_way(keys, token)
-        if not self._materialiser.begin(target, first, token, again=is_own):
+            self.erase.make_way(keys, token)
+        if not self.materialiser.begin(target, first, token, again=is_own):
             earlier = self._restore_note(target, record)
             if earlier is None:
                 raise SessionExistsError(f"session {target.session_id!r} exists")
@@ -174,16 +164,16 @@ class RestoreSnapshots:
                 last = sealed.commit.header
                 yield sealed
 
-        self._materialiser.add(target, tracked_commits(), partial(self._payloads.content, keys))
+        self.materialiser.add(target, tracked_commits(), partial(self.payloads.content, keys))
         metadata: JsonObject = {"snapshot_id": record.id, "position": last.last}
-        note = add_restore_note(self._log, target, last, token, metadata, request=request)
-        self._materialiser.finish(target, note, token)
+        note = add_restore_note(self.log, target, last, token, metadata, request=request)
+        self.materialiser.finish(target, note, token)
         return note
 
     def _restore_note(self, target: SessionKeys, record: Record) -> Commit | None:
         """Return the restore note of a session that was made of the snapshot; None when it was not."""
-        commit = self._log.commits.get(target, cast("int", record.content["position"]) + 1)
-        note = next(iter(self._log.commits.events(target, [commit])), None) if commit is not None else None
+        commit = self.log.commits.get(target, cast("int", record.content["position"]) + 1)
+        note = next(iter(self.log.commits.events(target, [commit])), None) if commit is not None else None
         metadata = note.metadata if isinstance(note, NoteEvent) and note.action == RESTORE else None
         return commit if metadata is not None and metadata.get("snapshot_id") == record.id else None
 

@@ -148,6 +148,7 @@ _LINE_TOKENS = 8
 _log = logging.getLogger("turnlog")
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class SummariseWithinBudget:
     """Implements `Summariser` by ``model``, and by ``fallback`` if the budget or the checks refuse the model's summary.
 
@@ -156,35 +157,25 @@ class SummariseWithinBudget:
     would hide them, and its summary would never be replaced by the model's.
     """
 
-    def __init__(
-        self,
-        model: Summariser,
-        fallback: Summariser,
-        spending: Spending,
-        counter: TokenCounter,
-        *,
-        tokens_per_day: int,
-        signals: Signals | None = None,
-    ) -> None:
-        self._model = model
-        self._fallback = fallback
-        self._spending = spending
-        self._counter = counter
-        self._tokens_per_day = tokens_per_day
-        self._signals = signals
+    model: Summariser
+    fallback: Summariser
+    spending: Spending
+    counter: TokenCounter
+    tokens_per_day: int
+    signals: Signals | None = None
 
     @property
     def name(self) -> str:
-        return self._model.name
+        return self.model.name
 
     def summarise(self, request: SummaryRequest) -> Summarised:
         tenant_id = request.tenant_id
         try:
             if not tenant_id:
-                return self._model.summarise(request)
+                return self.model.summarise(request)
             estimate = self._estimate(request)
-            summary = self._spending.charge(
-                tenant_id, estimate, lambda: self._model.summarise(request), limit=self._tokens_per_day
+            summary = self.spending.charge(
+                tenant_id, estimate, lambda: self.model.summarise(request), limit=self.tokens_per_day
             )
         except SummaryRefusedError as error:
             if tenant_id:
@@ -197,15 +188,15 @@ class SummariseWithinBudget:
         return summary
 
     def _extracted(self, request: SummaryRequest, reason: str) -> Summarised:
-        _log.info("a summary is not by %s: %s", self._model.name, reason)
-        summary = self._fallback.summarise(request)
+        _log.info("a summary is not by %s: %s", self.model.name, reason)
+        summary = self.fallback.summarise(request)
         return replace(summary, summariser=f"{summary.summariser} ({reason})")
 
     def _estimate(self, request: SummaryRequest) -> int:
         """Estimate the tokens of a call; the real number replaces the estimate when the call is settled."""
         texts = [request.previous, *request.parts]
         texts += [text for loop in request.loops for text in (loop.asked, loop.reply, *loop.calls)]
-        text_tokens = sum(self._counter.count(text) + _LINE_TOKENS for text in texts if text)
+        text_tokens = sum(self.counter.count(text) + _LINE_TOKENS for text in texts if text)
         return _PROMPT_TOKENS + text_tokens + request.max_tokens
 
     def _report(self, result: Summarised | SummaryRefusedError) -> None:
@@ -213,8 +204,8 @@ class SummariseWithinBudget:
         if tokens := result.input_tokens + result.output_tokens:
             self._count("summary_tokens", tokens)
             spent = (result.input_tokens, result.output_tokens)
-            _log.info("a summary took %d tokens in, %d out of %s", *spent, self._model.name)
+            _log.info("a summary took %d tokens in, %d out of %s", *spent, self.model.name)
 
     def _count(self, name: SignalName, value: int) -> None:
-        if self._signals is not None:
-            self._signals.count(name, value)
+        if self.signals is not None:
+            self.signals.count(name, value)

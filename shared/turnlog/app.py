@@ -441,13 +441,15 @@ class Application:
 
     def bring_memories(self, owner: Owner, ask: Bootstrap) -> BootstrapMessage:
         """Return the message with the owner's long-term memories that begins a new session."""
-        from turnlog.memory.bootstrap import BringMemories
+        from turnlog.memory.bootstrap import bring_memories
         from turnlog.memory.read import visible_memories
 
         def visible(memories: Sequence[Memory]) -> list[Memory]:
             return visible_memories(self.items, owner, memories)
 
-        return BringMemories(lambda: self.memory, self.lazy_counter, self.engine.release, visible)(owner, ask)
+        return bring_memories(
+            owner, ask, self.lazy_counter, memory=lambda: self.memory, release=self.engine.release, visible=visible
+        )
 
     def find_in_session(
         self, keys: SessionKeys, header: Header, commits: Sequence[Commit], search: RecallSearch

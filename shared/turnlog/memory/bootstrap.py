@@ -76,64 +76,60 @@ class BootstrapMessage:
     record: JsonObject
 
 
-class BringMemories:
-    """Ask the engine for memories to begin a session with. Never raises the engine's errors, never exceeds the time limit."""
+def bring_memories(
+    owner: Owner,
+    ask: Bootstrap,
+    counter: TokenCounter,
+    *,
+    memory: Callable[[], MemoryReader | None],
+    release: Callable[[], None],
+    visible: Callable[[Sequence[Memory]], list[Memory]],
+) -> BootstrapMessage:
+    """Ask the engine for memories to begin a session with. Never raises the engine's errors, never exceeds the time limit.
 
-    def __init__(
-        self,
-        memory: Callable[[], MemoryReader | None],
-        counter: TokenCounter,
-        release: Callable[[], None],
-        visible: Callable[[Sequence[Memory]], list[Memory]],
-    ) -> None:
-        """``memory`` returns the engine, or raises an error of its settings. ``release`` frees what the asking thread holds.
+    ``memory`` returns the engine, or raises an error of its settings. ``release`` frees what the asking thread holds.
+    ``visible`` removes memories under erasure, and raises the errors of the session's table.
+    """
+    try:
+        engine = memory()
+    except TurnlogError as error:
+        return _outcome(ask, "unavailable", reason=error.error_code)
+    if engine is None:
+        return _outcome(ask, "off")
+    known = known_in_time(engine, owner, ask, release)
+    if isinstance(known, str):
+        return _outcome(ask, "timed_out" if known == _TIMED_OUT else "unavailable", engine.name, reason=known)
+    memories = visible(known)
+    try:
+        return _chosen(ask, engine.name, memories[: ask.limit], counter)
+    except Exception:  # noqa: BLE001 - also when a memory can't be written as text
+        return _outcome(ask, "unavailable", engine.name, reason=_FAILED)
 
-        ``visible`` removes memories under erasure, and raises the errors of the session's table.
-        """
-        self._memory = memory
-        self._counter = counter
-        self._release = release
-        self._visible = visible
 
-    def __call__(self, owner: Owner, ask: Bootstrap) -> BootstrapMessage:
-        try:
-            engine = self._memory()
-        except TurnlogError as error:
-            return _outcome(ask, "unavailable", reason=error.error_code)
-        if engine is None:
-            return _outcome(ask, "off")
-        known = known_in_time(engine, owner, ask, self._release)
-        if isinstance(known, str):
-            return _outcome(ask, "timed_out" if known == _TIMED_OUT else "unavailable", engine.name, reason=known)
-        memories = self._visible(known)
-        try:
-            return self._chosen(ask, engine.name, memories[: ask.limit])
-        except Exception:  # noqa: BLE001 - also when a memory can't be written as text
-            return _outcome(ask, "unavailable", engine.name, reason=_FAILED)
+def _chosen(ask: Bootstrap, engine: str, memories: Sequence[Memory], counter: TokenCounter) -> BootstrapMessage:
+    """Return the best memories that fit into the token cap together, without repetitions."""
+    distinct = {text_of(memory): memory for memory in reversed(memories) if text_of(memory)}
+    candidates = [memory for memory in memories if distinct.get(text_of(memory)) is memory]
+    chosen, tokens_left = list[Memory](), ask.max_tokens - counter.count(memories_text(()))
+    for memory in candidates:
+        cost = counter.count(f"\n{line_of(memory)}")
+        if cost <= tokens_left:
+            chosen, tokens_left = [*chosen, memory], tokens_left - cost
+    while chosen:
+        message = _message(engine, chosen, counter)
+        if message.tokens <= ask.max_tokens:
+            left_out = len(candidates) - len(chosen)
+            return _outcome(ask, "ok", engine, memories=len(chosen), left_out=left_out, message=message)
+        # Joined lines and their label may cost slightly more tokens than each line alone.
+        chosen.pop()
+    return _outcome(ask, "empty", engine, left_out=len(candidates))
 
-    def _chosen(self, ask: Bootstrap, engine: str, memories: Sequence[Memory]) -> BootstrapMessage:
-        """Return the best memories that fit into the token cap together, without repetitions."""
-        distinct = {text_of(memory): memory for memory in reversed(memories) if text_of(memory)}
-        candidates = [memory for memory in memories if distinct.get(text_of(memory)) is memory]
-        chosen, tokens_left = list[Memory](), ask.max_tokens - self._counter.count(memories_text(()))
-        for memory in candidates:
-            cost = self._counter.count(f"\n{line_of(memory)}")
-            if cost <= tokens_left:
-                chosen, tokens_left = [*chosen, memory], tokens_left - cost
-        while chosen:
-            message = self._message(engine, chosen)
-            if message.tokens <= ask.max_tokens:
-                left_out = len(candidates) - len(chosen)
-                return _outcome(ask, "ok", engine, memories=len(chosen), left_out=left_out, message=message)
-            # Joined lines and their label may cost slightly more tokens than each line alone.
-            chosen.pop()
-        return _outcome(ask, "empty", engine, left_out=len(candidates))
 
-    def _message(self, engine: str, memories: Sequence[Memory]) -> Incoming:
-        body = {"role": "user", "content": memories_text(memories)}
-        origins: list[JsonValue] = [_origin(memory) for memory in memories]
-        envelope = Envelope(pin=True, origin="memory", metadata={"engine": engine, "memories": origins})
-        return understand(body, 0, self._counter, codec=codec_of(_FORMAT), envelope=envelope)
+def _message(engine: str, memories: Sequence[Memory], counter: TokenCounter) -> Incoming:
+    body = {"role": "user", "content": memories_text(memories)}
+    origins: list[JsonValue] = [_origin(memory) for memory in memories]
+    envelope = Envelope(pin=True, origin="memory", metadata={"engine": engine, "memories": origins})
+    return understand(body, 0, counter, codec=codec_of(_FORMAT), envelope=envelope)
 
 
 def _origin(memory: Memory) -> JsonObject:

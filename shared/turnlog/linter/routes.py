@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from pydantic import Field
 
 from turnlog.core.models import Answer, Body, GivenText, JsonObjectField
-from turnlog.routing import HttpRequest, Query, Response, Route, read_body
-
-if TYPE_CHECKING:
-    from turnlog.app import Application
-
+from turnlog.routing import Response, Route, read_body
 
 LintFormat: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse"]
 LINT_FORMATS: tuple[str, ...] = get_args(LintFormat)
@@ -62,10 +58,6 @@ class LintAnswer(Answer):
     fingerprint: str | None = None
 
 
-def _lint(app: Application, request: HttpRequest, query: Query) -> Response:
-    return Response(200, app.lint_messages(read_body(request.body, LintMessages)))
-
-
 ROUTES: tuple[Route, ...] = (
     Route(
         "POST /v1/lint",
@@ -73,6 +65,6 @@ ROUTES: tuple[Route, ...] = (
         "Check a list of messages against a provider's rules; nothing is stored",
         LintMessages,
         {200: LintAnswer},
-        endpoint=_lint,
+        endpoint=lambda app, request, query: Response(200, app.lint_messages(read_body(request.body, LintMessages))),
     ),
 )

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from turnlog.routing import HttpRequest, Query, Response, Route, read_body
+from turnlog.routing import Response, Route, read_body
 from turnlog.sessions.context_models import BuildContext, BuildWindow, WindowAnswer
-
-if TYPE_CHECKING:
-    from turnlog.app import Application
-
-
-def _window(app: Application, request: HttpRequest, query: Query) -> Response:
-    return Response(200, app.build_window(read_body(request.body, BuildWindow)))
-
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -30,6 +20,6 @@ ROUTES: tuple[Route, ...] = (
         "A window over a list of messages; nothing is stored",
         BuildWindow,
         {200: WindowAnswer},
-        endpoint=_window,
+        endpoint=lambda app, request, query: Response(200, app.build_window(read_body(request.body, BuildWindow))),
     ),
 )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
 from turnlog.core.limits import MAX_POSITION
 from turnlog.core.models import Answer, Body, GivenText, JsonObjectField
 from turnlog.jobs.models import Job
-from turnlog.routing import CURSOR, HttpRequest, Parameter, Query, Response, Route
+from turnlog.routing import CURSOR, Parameter, Response, Route
 from turnlog.sessions.message_models import StoredMessage
 from turnlog.sessions.models import MAX_KEPT, Session
-
-if TYPE_CHECKING:
-    from turnlog.app import Application
-
 
 SnapshotName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^/\x00-\x1f]+$")]
 
@@ -127,10 +123,6 @@ class SnapshotDeleted(Answer):
     status: Literal["deleted"]
 
 
-def _download(app: Application, request: HttpRequest, query: Query) -> Response:
-    return Response(200, app.links.open(request.owner, request.path["token"]))
-
-
 ROUTES: tuple[Route, ...] = (
     Route(
         "POST /v1/sessions/{session_id}/snapshots",
@@ -180,7 +172,7 @@ ROUTES: tuple[Route, ...] = (
         "GET /v1/downloads/{token}",
         "download",
         "Download the bytes behind a link of the service, for storage that makes no links itself",
-        endpoint=_download,
+        endpoint=lambda app, request, query: Response(200, app.links.open(request.owner, request.path["token"])),
         is_file=True,
     ),
 )

@@ -104,10 +104,7 @@ class ConversationCalls(SessionResource):
             "parent": parent,
             "lenient": lenient or None,
         }
-        answer: Appended = self.backend.call(
-            "append_messages", path=self._path, body=without_none(fields), idempotency_key=idempotency_key
-        )
-        return answer
+        return self._call(Appended, "append_messages", body=without_none(fields), idempotency_key=idempotency_key)
 
     def extend(
         self,

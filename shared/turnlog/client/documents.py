@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from turnlog.client import Backend, Paged, without_none
+from turnlog.client import Backend, OwnerResource, Paged, without_none
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.limits import batches
 from turnlog.routing import read_body
@@ -32,11 +32,11 @@ _Place: TypeAlias = "tuple[str | None, int | None]"
 __all__ = ["Document", "DocumentReading", "Documents"]
 
 
-class DocumentReading:
+class DocumentReading(OwnerResource):
     """Reads of documents that belong together. The session's existence is checked at the first read, and again after 5 seconds."""
 
     def __init__(self, backend: Backend, path: Mapping[str, str]) -> None:
-        self.backend = backend
+        super().__init__(backend)
         self._path = path
         self._reading: str | None = None
 
@@ -85,7 +85,7 @@ class DocumentReading:
 
     def _read(self, body: Mapping[str, Any]) -> DocumentsAnswer:
         reading = read_body(without_none({**body, "reading": self._reading}), ReadDocuments)
-        answer: DocumentsAnswer = self.backend.call("get_documents", path=self._path, body=reading)
+        answer = self._call(DocumentsAnswer, "get_documents", body=reading)
         self._reading = answer.reading
         return answer
 
@@ -150,10 +150,7 @@ class Documents(DocumentReading):
 
     def _write(self, body: Mapping[str, Sequence[Any]], *, idempotency_key: str | None) -> WrittenDocuments:
         writing = read_body(body, WriteDocuments)
-        answer: WrittenDocuments = self.backend.call(
-            "put_documents", path=self._path, body=writing, idempotency_key=idempotency_key
-        )
-        return answer
+        return self._call(WrittenDocuments, "put_documents", body=writing, idempotency_key=idempotency_key)
 
 
 def document_batches(entries: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

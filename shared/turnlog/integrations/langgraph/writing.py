@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from langgraph.checkpoint.base import Checkpoint
@@ -165,6 +165,7 @@ def merged_document(key: str, old: bytes, new: bytes) -> bytes:
 Dump: TypeAlias = Callable[[Any], Typed]
 
 
+@dataclass
 class CheckpointBuilder:
     """Builds the record of a checkpoint that LangGraph puts after ``parent``, whose stored state is ``before``.
 
@@ -172,57 +173,46 @@ class CheckpointBuilder:
     value. A channel of ``new_versions`` without one in the checkpoint has none.
     """
 
-    def __init__(
-        self,
-        namespace: Namespace,
-        parent: str | None,
-        checkpoint: Checkpoint,
-        new_versions: Mapping[str, Version],
-        *,
-        dump: Dump,
-        before: KnownCheckpoint | None,
-        homes: Mapping[str, str | None],
-    ) -> None:
-        self._namespace = namespace
-        self._parent = parent
-        self._checkpoint = checkpoint
-        self._new_versions = new_versions
-        self._dump = dump
-        self._before = before
-        self._homes = homes
-        self._states: dict[str, ListState] = {}
-        self.parts = Parts()
+    namespace: Namespace
+    parent: str | None
+    checkpoint: Checkpoint
+    new_versions: Mapping[str, Version]
+    dump: Dump
+    before: KnownCheckpoint | None
+    homes: Mapping[str, str | None]
+    states: dict[str, ListState] = field(default_factory=dict, init=False)
+    parts: Parts = field(default_factory=Parts, init=False)
 
     def record(self, metadata: Any) -> Checkpointed:
-        stored = [self._stored(ValueRef(self._checkpoint["id"], *channel)) for channel in self._new_versions.items()]
-        fitted = zip(self._new_versions.items(), self.parts.fitted(stored), strict=True)
-        starts = [state.start for state in self._states.values() if state.depth]
+        stored = [self._stored(ValueRef(self.checkpoint["id"], *channel)) for channel in self.new_versions.items()]
+        fitted = zip(self.new_versions.items(), self.parts.fitted(stored), strict=True)
+        starts = [state.start for state in self.states.values() if state.depth]
         return Checkpointed(
-            self._parent,
-            self._dump({name: value for name, value in self._checkpoint.items() if name != "channel_values"}),
-            self._dump(metadata),
+            self.parent,
+            self.dump({name: value for name, value in self.checkpoint.items() if name != "channel_values"}),
+            self.dump(metadata),
             tuple(Value(name, version, value) for (name, version), value in fitted),
-            tuple((name, home) for name, home in self._homes.items() if home is not None),
-            min(starts, key=self._namespace.checkpoint, default=None),
-            None if self._namespace.is_named_by_key else self._namespace.name,
+            tuple((name, home) for name, home in self.homes.items() if home is not None),
+            min(starts, key=self.namespace.checkpoint, default=None),
+            None if self.namespace.is_named_by_key else self.namespace.name,
         )
 
     def known(self) -> KnownCheckpoint:
         """Return what `CheckpointCache` remembers of the stored checkpoint."""
-        checkpoint, checkpoint_id = self._checkpoint, self._checkpoint["id"]
-        homes = {name: (checkpoint["channel_versions"][name], home) for name, home in self._homes.items()}
-        for name, version in self._new_versions.items():
+        checkpoint, checkpoint_id = self.checkpoint, self.checkpoint["id"]
+        homes = {name: (checkpoint["channel_versions"][name], home) for name, home in self.homes.items()}
+        for name, version in self.new_versions.items():
             homes[name] = (version, checkpoint_id if name in checkpoint["channel_values"] else None)
-        older = self._before.lists.values() if self._before is not None else ()
+        older = self.before.lists.values() if self.before is not None else ()
         lists = [state for state in older if homes.get(state.ref.channel) == (state.ref.version, state.ref.home)]
-        return KnownCheckpoint(homes, {state.ref: state for state in (*lists, *self._states.values())})
+        return KnownCheckpoint(homes, {state.ref: state for state in (*lists, *self.states.values())})
 
     def _stored(self, ref: ValueRef) -> Stored:
-        values = self._checkpoint["channel_values"]
+        values = self.checkpoint["channel_values"]
         if ref.channel not in values:
             return Nothing()
         value = values[ref.channel]
-        return self._list(ref, tuple(map(self._dump, value))) if is_by_element(value) else WholeValue(self._dump(value))
+        return self._list(ref, tuple(map(self.dump, value))) if is_by_element(value) else WholeValue(self.dump(value))
 
     def _list(self, ref: ValueRef, items: tuple[Typed, ...]) -> Stored:
         """Return a list as its new elements behind the parent's list, or whole: as pieces of elements, and the others."""
@@ -239,13 +229,13 @@ class CheckpointBuilder:
             stored = Elements(None, (*pieces, *items[sum(piece.count for piece in pieces) :]))
             if size_of(stored) > PIECE_BYTES:
                 stored = self.parts.shortened(stored)
-        self._states[ref.channel] = replace(following(before, ref, stored), items=items)
+        self.states[ref.channel] = replace(following(before, ref, stored), items=items)
         return stored
 
     def _list_before(self, name: str) -> ListState | None:
         """Return the parent's list to build on, or None when a checkpoint that it needs sorts after this one."""
-        before, parent, newest = self._before, self._parent, self._namespace.checkpoint(self._checkpoint["id"])
-        if before is None or parent is None or self._namespace.checkpoint(parent) > newest:
+        before, parent, newest = self.before, self.parent, self.namespace.checkpoint(self.checkpoint["id"])
+        if before is None or parent is None or self.namespace.checkpoint(parent) > newest:
             return None
         state = next((state for ref, state in before.lists.items() if ref.channel == name), None)
-        return state if state is not None and self._namespace.checkpoint(state.ref.home) <= newest else None
+        return state if state is not None and self.namespace.checkpoint(state.ref.home) <= newest else None

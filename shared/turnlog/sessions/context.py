@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
@@ -15,7 +15,6 @@ from turnlog.core.errors import BuildMismatchError, InvalidInputError, OtherRend
 from turnlog.core.events import NO_ENVELOPE, MessageEvent, SummaryEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
-from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
@@ -146,19 +145,26 @@ def _mismatch(field: str, message: str) -> NoReturn:
     raise BuildMismatchError.at(f"/build/{field}", message, "build_mismatch")
 
 
-@lazy_dataclass(frozen=True, slots=True)
 class BuildContexts:
     """Use case: build the window of a session, by default at its head.
 
     One request to the engine, and another one when whole messages have large payloads. A process remembers the sessions that it
-    built windows of last, and reads only what is new. ``find`` searches a session for the step recall.
+    built windows of last, and reads only what is new.
     """
 
-    log: SessionLog
-    summaries: Summaries
-    models: Mapping[str, int] | None = None
-    find: FindInSession | None = None
-    warm_sessions: WarmSessions[WarmSession] = field(default_factory=WarmSessions[WarmSession])
+    def __init__(
+        self,
+        log: SessionLog,
+        summaries: Summaries,
+        models: Mapping[str, int] | None = None,
+        find: FindInSession | None = None,
+    ) -> None:
+        """``find`` searches a session for the step recall."""
+        self._log = log
+        self._summaries = summaries
+        self._models = models
+        self._find = find
+        self.warm_sessions = WarmSessions[WarmSession]()
 
     def __call__(self, owner: Owner, session_id: str, body: BuildContext) -> WindowAnswer:
         keys, stored_build = SessionKeys(owner, session_id), body.build
@@ -174,8 +180,8 @@ class BuildContexts:
         context = self._context_request(reading, body, stored_build)
         request, budget = context.request, context.budget
         model = body.model if body.model is not None else context.settings.model
-        history = SessionHistory(self.log, reading, context, self.find)
-        request = replace(request, recaller=history.recall if self.find is not None else None)
+        history = SessionHistory(self._log, reading, context, self._find)
+        request = replace(request, recaller=history.recall if self._find is not None else None)
         with counted_by_the_provider(budget):
             window = build(history, request, history.memory)
         if stored_build is not None and stored_build.elsewhere != window.elsewhere:
@@ -201,8 +207,8 @@ class BuildContexts:
         if parent.system is not None:
             tokens = system_cost(upper_bound_of_json(parent.system))
             settings = replace(settings, system=parent.system, system_tokens=tokens)
-        request, budget = request_of(body, settings, calibration=reading.header.calibration, models=self.models)
-        sources = messages_within(self.log, reading, parent, room=2 * budget.tokens)
+        request, budget = request_of(body, settings, calibration=reading.header.calibration, models=self._models)
+        sources = messages_within(self._log, reading, parent, room=2 * budget.tokens)
         with counted_by_the_provider(budget):
             window = build(MessageList(sources, sum(source.event.tokens for source in sources)), request)
         return window_answer(window, sources, head=reading.header.last, budget=budget, parent=parent)
@@ -212,17 +218,17 @@ class BuildContexts:
 
         At the head, what this process remembers of the session is not read again. An agent within a call reads everything.
         """
-        position = position_of_call(self.log, keys, body)
+        position = position_of_call(self._log, keys, body)
         if position is not None:
-            return read_up_to(self.log, keys, position, is_build=body.build is not None)
-        return read_newest(self.log, keys, self.warm_sessions.take(keys) if body.parent is None else None)
+            return read_up_to(self._log, keys, position, is_build=body.build is not None)
+        return read_newest(self._log, keys, self.warm_sessions.take(keys) if body.parent is None else None)
 
     def _settings_and_summary(self, reading: SessionReading) -> tuple[SessionSettings, SummaryEvent | None]:
         """Return the settings at the window's position, and the summary there, if reading them has found it."""
         keys, header, caches = reading.keys, reading.header, reading.caches
         if reading.position is not None:
-            return self.log.as_of(keys, header)
-        settings = reading.settings or self.log.settings(keys, header, caches.get(META), caches.get(SYSTEM)).settings
+            return self._log.as_of(keys, header)
+        settings = reading.settings or self._log.settings(keys, header, caches.get(META), caches.get(SYSTEM)).settings
         return settings, reading.summary
 
     def _context_request(
@@ -231,24 +237,27 @@ class BuildContexts:
         """Return the window request of a call, with the settings and the summary at the position of the window."""
         keys, header = reading.keys, reading.header
         settings, summary = self._settings_and_summary(reading)
-        request, budget = request_of(body, settings, calibration=header.calibration, models=self.models)
+        request, budget = request_of(body, settings, calibration=header.calibration, models=self._models)
         if stored_build is not None:
             budget = BudgetAnswer(**stored_build.budget.model_dump())
             request = replace(request, budget=effective(budget))
         if header.summary is not None and request.policy.takes_summary:
             if summary is None:
-                summary = self.summaries.cached_or_logged(keys, header.summary, reading.caches.get(SUMMARY)).event
+                summary = self._summaries.cached_or_logged(keys, header.summary, reading.caches.get(SUMMARY)).event
             request = replace(request, summary=summary)
         return ContextRequest(request, budget, settings)
 
 
-@lazy_dataclass(frozen=True, slots=True)
 class BuildWindows:
-    """Use case: build a window over a list of messages. Stores nothing. ``find`` searches the messages for the step recall."""
+    """Use case: build a window over a list of messages. Stores nothing."""
 
-    counter: TokenCounter
-    models: Mapping[str, int] | None = None
-    find: FindInList | None = None
+    def __init__(
+        self, counter: TokenCounter, models: Mapping[str, int] | None = None, find: FindInList | None = None
+    ) -> None:
+        """``find`` searches the messages for the step recall."""
+        self._counter = counter
+        self._models = models
+        self._find = find
 
     def __call__(self, body: BuildWindow) -> WindowAnswer:
         codec_of(body.format)
@@ -256,13 +265,13 @@ class BuildWindows:
         tools = cast("tuple[JsonObject, ...]", tuple(body.tools or ()))
         settings = SessionSettings(
             system=body.system,
-            system_tokens=system_cost(self.counter.count(body.system)) if body.system is not None else 0,
+            system_tokens=system_cost(self._counter.count(body.system)) if body.system is not None else 0,
             tools=tools,
-            tools_tokens=count_tools(list(tools), self.counter),
+            tools_tokens=count_tools(list(tools), self._counter),
         )
-        request, budget = request_of(body.model_copy(update={"tools": None}), settings, models=self.models)
-        if self.find is not None:
-            request = replace(request, recaller=partial(self.find, sources))
+        request, budget = request_of(body.model_copy(update={"tools": None}), settings, models=self._models)
+        if self._find is not None:
+            request = replace(request, recaller=partial(self._find, sources))
         window = build(MessageList(sources, total), request)
         return window_answer(window, sources, head=len(sources), budget=budget)
 
@@ -270,7 +279,7 @@ class BuildWindows:
         flow, sources, call_count = Flow(), list[Located](), 0
         codec = codec_of(body.input_format, pointer="/input_format") if body.input_format is not None else None
         for index, message_body in enumerate(body.messages):
-            parsed, position = understand(message_body, index, self.counter, codec=codec), index + 1
+            parsed, position = understand(message_body, index, self._counter, codec=codec), index + 1
             call_count = with_calls(call_count, parsed.facts, index)
             flow = accept(flow, Arrival(position, index, parsed.message, parsed.facts, parsed.tokens)).flow
             event = MessageEvent(

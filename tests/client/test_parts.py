@@ -140,4 +140,6 @@ def test_a_history_may_be_any_iterable_and_what_is_none_writes_nothing(log: Turn
     ):
         with pytest.raises(InvalidInputError):
             session.extend(wrong, **options)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="at most 25 messages, not 30; extend takes any number"):
+        session.append(*history)
     assert session.info().head == before

@@ -23,6 +23,7 @@ from turnlog.core.models import FormatName
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import Build, WindowAnswer
 from turnlog.sessions.message_models import (
+    MAX_MESSAGES,
     Appended,
     HeldLease,
     LeaseAnswer,
@@ -81,6 +82,9 @@ class ConversationCalls(SessionResource):
         call and the ``agent_id`` of an agent that works within it, keeps the messages out of the session's loops. ``lenient``
         stores messages with a role that no provider has, or with content only in fields of another format; windows leave these out.
         """
+        if len(messages) > MAX_MESSAGES:
+            message = f"append takes at most {MAX_MESSAGES} messages, not {len(messages)}; extend takes any number"
+            raise InvalidInputError.at("/messages", message)
         if not all(map(is_plain_message, messages)):
             from turnlog.agents.functions import given_messages
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import DATA, SAMPLES, Harness, sqlite_harness
-from tests.support.erasing import worked
+from tests.support.erasing import TOMBSTONE, of_session, worked
 from tests.support.exports import exported, members, zipped
 from tests.support.restores import fold, info, items_of, step_of, unseen, varied
 from tests.support.segments import KEYS, filled, noise, said
@@ -746,9 +746,38 @@ def test_an_id_of_an_import_that_was_interrupted_is_named_as_half_imported(
 
     with pytest.raises(KeyboardInterrupt):
         other.sessions.import_(io.BytesIO(data), on_positions=interrupt)
-    with pytest.raises(SessionExistsError, match="or by an import to be repeated"):
+    with pytest.raises(SessionExistsError, match="or by an import to be repeated or erased"):
         other.sessions.create("s")
     assert other.sessions.import_(io.BytesIO(data))[0].status == "imported"
+
+
+@pytest.mark.parametrize("commits", [1, 3])
+def test_an_import_that_was_interrupted_is_erased_like_a_session(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    monkeypatch.setattr(exports, "MAX_BATCH_COMMITS", commits)
+    data, log = exported(filled(harness.log(user="eve"), 8, batch=1)), harness.log()
+    session = log.sessions.of("s")
+
+    def interrupt(position: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(NotFoundError):
+        session.erase()
+    with pytest.raises(KeyboardInterrupt):
+        log.sessions.import_(io.BytesIO(data), on_positions=interrupt)
+    with pytest.raises(NotFoundError):
+        session.info()
+    done = worked(harness, session.erase(idempotency_key="k"))
+    assert done.result is not None and (done.result["status"], done.result["commits"]) == ("erased", commits)
+    left = [item for item in of_session(harness) if "eve" not in str(item["pk"])]
+    assert left and {name for item in left for name in item} <= TOMBSTONE
+    assert session.erase(idempotency_key="k") == done
+    with pytest.raises(ConflictError) as caught:
+        log.sessions.import_(io.BytesIO(data))
+    assert caught.value.error_code == "session_erased"
+    with pytest.raises(NotFoundError):
+        session.erase()
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

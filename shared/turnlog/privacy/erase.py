@@ -93,11 +93,12 @@ class EraseSessions:
             self.log.commits.tail(keys)
         except NotFoundError:
             earlier_job = self.log.records.claimed(OwnerKeys(owner).jobs, request)
-            if earlier_job is None:
+            if earlier_job is None and not self.erasure.is_half_made(keys):
                 raise
-            if earlier_job.status == "queued":
-                self.erasure.fence(keys)  # the first try may have been interrupted before the fence
-            return job_answer(earlier_job)
+            if earlier_job is not None:
+                if earlier_job.status == "queued":
+                    self.erasure.fence(keys)  # the first try may have been interrupted before the fence
+                return job_answer(earlier_job)
         except CorruptError:
             pass  # a damaged session can still be erased
         job = self.start_job(owner, "erase", session_id, {"first": self.erasure.identity(keys)}, request)

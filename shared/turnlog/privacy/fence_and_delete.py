@@ -123,6 +123,12 @@ class Erasure:
         digest = first.get("h") if first is not None else None
         return digest.hex() if isinstance(digest, bytes) else ""
 
+    def is_half_made(self, keys: SessionKeys) -> bool:
+        """Return whether an import, or a restore under a new id, has begun to write the session and has not finished it."""
+        slot = keys.commit(1)
+        items = self._items.get_many([slot, keys.meta])
+        return any(MATERIALISING in item for item in items.values()) and not keeps_snapshots(items.get(slot, {}))
+
     def expired_ms(self, keys: SessionKeys) -> int | None:
         """Return when the session expired; None when it has not, or there is no log."""
         newest = self._newest(keys)

@@ -173,7 +173,7 @@ class CreateSessions:
         except NotFoundError:
             first = None
         if first is None:
-            message = f"the id {keys.session_id!r} is taken for a day after an erasure, or by an import to be repeated"
+            message = f"the id {keys.session_id!r} is taken for a day after an erasure, or by an import to be repeated or erased"
             raise SessionExistsError(message)
         return tail, first
 

@@ -15,6 +15,7 @@ from turnlog.core.errors import BuildMismatchError, InvalidInputError, OtherRend
 from turnlog.core.events import NO_ENVELOPE, MessageEvent, SummaryEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Arrival, Flow, accept
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import rfc3339
@@ -248,16 +249,13 @@ class BuildContexts:
         return ContextRequest(request, budget, settings)
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class BuildWindows:
-    """Use case: build a window over a list of messages. Stores nothing."""
+    """Use case: build a window over a list of messages. Stores nothing. ``find`` searches the messages for the step recall."""
 
-    def __init__(
-        self, counter: TokenCounter, models: Mapping[str, int] | None = None, find: FindInList | None = None
-    ) -> None:
-        """``find`` searches the messages for the step recall."""
-        self._counter = counter
-        self._models = models
-        self._find = find
+    counter: TokenCounter
+    models: Mapping[str, int] | None = None
+    find: FindInList | None = None
 
     def __call__(self, body: BuildWindow) -> WindowAnswer:
         codec_of(body.format)
@@ -265,13 +263,13 @@ class BuildWindows:
         tools = cast("tuple[JsonObject, ...]", tuple(body.tools or ()))
         settings = SessionSettings(
             system=body.system,
-            system_tokens=system_cost(self._counter.count(body.system)) if body.system is not None else 0,
+            system_tokens=system_cost(self.counter.count(body.system)) if body.system is not None else 0,
             tools=tools,
-            tools_tokens=count_tools(list(tools), self._counter),
+            tools_tokens=count_tools(list(tools), self.counter),
         )
-        request, budget = request_of(body.model_copy(update={"tools": None}), settings, models=self._models)
-        if self._find is not None:
-            request = replace(request, recaller=partial(self._find, sources))
+        request, budget = request_of(body.model_copy(update={"tools": None}), settings, models=self.models)
+        if self.find is not None:
+            request = replace(request, recaller=partial(self.find, sources))
         window = build(MessageList(sources, total), request)
         return window_answer(window, sources, head=len(sources), budget=budget)
 
@@ -279,7 +277,7 @@ class BuildWindows:
         flow, sources, call_count = Flow(), list[Located](), 0
         codec = codec_of(body.input_format, pointer="/input_format") if body.input_format is not None else None
         for index, message_body in enumerate(body.messages):
-            parsed, position = understand(message_body, index, self._counter, codec=codec), index + 1
+            parsed, position = understand(message_body, index, self.counter, codec=codec), index + 1
             call_count = with_calls(call_count, parsed.facts, index)
             flow = accept(flow, Arrival(position, index, parsed.message, parsed.facts, parsed.tokens)).flow
             event = MessageEvent(

@@ -9,7 +9,6 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from turnlog.agents.agent_loop import AgentLoop
@@ -95,9 +94,7 @@ class Run(_BaseRun):
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Do nothing: all messages are in the log."""
 
 
@@ -115,9 +112,7 @@ class AsyncRun(_BaseRun):
     async def __aenter__(self) -> AsyncRun:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Do nothing: all messages are in the log."""
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 from turnlog.agents.streams import (
     Accumulator,
     Event,
-    integer_or,
+    integer_of,
     list_or_empty,
     mapping_or_empty,
     parsed_input,
@@ -43,7 +43,7 @@ class AnthropicAccumulator(Accumulator):
         return string_of(event.get("type")).startswith(("message_", "content_block_"))
 
     def add(self, event: Event) -> None:
-        kind, index = event.get("type"), integer_or(event.get("index"), 0)
+        kind, index = event.get("type"), integer_of(event.get("index"))
         delta = mapping_or_empty(event.get("delta"))
         if kind == "message_start":
             message = mapping_or_empty(event.get("message"))
@@ -117,7 +117,7 @@ class ConverseAccumulator(Accumulator):
     def add(self, event: Event) -> None:
         for kind, value in event.items():
             fields = mapping_or_empty(value)
-            index = integer_or(fields.get("contentBlockIndex"), 0)
+            index = integer_of(fields.get("contentBlockIndex"))
             if kind == "messageStart":
                 self._role = string_of(fields.get("role")) or self._role
             elif kind == "contentBlockStart":
@@ -253,7 +253,7 @@ class ChatAccumulator(Accumulator):
         self.usage = usage_of(self.format, event.get("usage")) or self.usage
         self.is_broken = self.is_broken or bool(event.get("error"))
         for choice in map(mapping_or_empty, list_or_empty(event.get("choices"))):
-            index = integer_or(choice.get("index"), 0)
+            index = integer_of(choice.get("index"))
             self.choices = max(self.choices, index + 1)
             if index == 0:
                 self._add(mapping_or_empty(choice.get("delta")))
@@ -391,7 +391,7 @@ class ResponsesAccumulator(Accumulator):
         return string_of(event.get("type")).startswith("response.")
 
     def add(self, event: Event) -> None:
-        kind, index = string_of(event.get("type")), integer_or(event.get("output_index"), 0)
+        kind, index = string_of(event.get("type")), integer_of(event.get("output_index"))
         if kind in ("response.output_item.added", "response.output_item.done"):
             self._items[index] = copy.deepcopy(dict(mapping_or_empty(event.get("item"))))
         elif kind in _ENDS:
@@ -422,11 +422,11 @@ class ResponsesAccumulator(Accumulator):
             self._items = {index: copy.deepcopy(dict(mapping_or_empty(item))) for index, item in enumerate(output)}
 
     def _add(self, item: JsonObject, kind: str, event: Event) -> None:
-        delta, index = string_of(event.get("delta")), integer_or(event.get("content_index"), 0)
+        delta, index = string_of(event.get("delta")), integer_of(event.get("content_index"))
         if kind == "response.content_part.added":
             _set(item, "content", index, mapping_or_empty(event.get("part")))
         elif kind == "response.reasoning_summary_part.added":
-            _set(item, "summary", integer_or(event.get("summary_index"), 0), mapping_or_empty(event.get("part")))
+            _set(item, "summary", integer_of(event.get("summary_index")), mapping_or_empty(event.get("part")))
         elif kind in _PARTS:
             field, name = _PARTS[kind]
             part = _part_at(item, field, index, "output_text" if name == "text" else name)
@@ -435,7 +435,7 @@ class ResponsesAccumulator(Accumulator):
             item[_TEXTS[kind]] = string_of(item.get(_TEXTS[kind])) + delta
         elif kind in _THOUGHTS:
             field, part_type = _THOUGHTS[kind]
-            part_index = integer_or(event.get("summary_index"), 0) if field == "summary" else index
+            part_index = integer_of(event.get("summary_index")) if field == "summary" else index
             part = _part_at(item, field, part_index, part_type)
             part["text"] = string_of(part.get("text")) + delta
         elif kind == "response.output_text.annotation.added":

@@ -10,7 +10,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import TracebackType
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from turnlog.client import parts_of, without_none
@@ -80,9 +79,9 @@ def list_or_empty(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def integer_or(value: object, default: int) -> int:
-    """Return the value if it is an integer, else ``default``."""
-    return value if isinstance(value, int) else default
+def integer_of(value: object) -> int:
+    """Return the value if it is an integer, else 0."""
+    return value if isinstance(value, int) else 0
 
 
 def parsed_input(text: str) -> JsonObject:
@@ -284,9 +283,7 @@ class SessionStream(_SavingStream[E]):
     def __enter__(self) -> SessionStream[E]:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.close()
         else:
@@ -331,9 +328,7 @@ class AsyncSessionStream(_SavingStream[E]):
     async def __aenter__(self) -> AsyncSessionStream[E]:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             await self.aclose()
         else:

@@ -11,7 +11,6 @@ import inspect
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from turnlog.client import Paged
@@ -300,9 +299,7 @@ class AsyncTurnlog(Twin[Turnlog]):
     async def __aenter__(self) -> AsyncTurnlog:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
 
@@ -326,9 +323,7 @@ class Opening:
         self._log = await self
         return self._log
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         if self._log is not None:
             await self._log.close()
 

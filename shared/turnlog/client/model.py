@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from types import TracebackType
 from typing import Any, Literal
 
 from turnlog.client import (
@@ -158,9 +157,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
     def __enter__(self) -> Turnlog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 

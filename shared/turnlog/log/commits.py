@@ -7,6 +7,7 @@ a stale writer can never win one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from itertools import zip_longest
@@ -107,6 +108,12 @@ class CommitLog:
         if tail.meta is not None:
             self.check_reached(keys, tail.header, [tail.meta])
         return tail
+
+    def find_tail(self, keys: SessionKeys) -> Tail | None:
+        """Return the end of the log as `tail` does; None for a session that does not exist."""
+        with suppress(NotFoundError):
+            return self.tail(keys)
+        return None
 
     def check_reached(self, keys: SessionKeys, header: Header, caches: Iterable[Item]) -> None:
         """Raise `CorruptError` when the log ends before a position that one of its caches reflects.

@@ -341,10 +341,10 @@ class OffloadSessions:
 
     def _settle(self, keys: SessionKeys, note: OffloadNote | None, progress: OffloadProgress) -> None:
         """Drop the note when the schedule has nothing left to do: the log has ended, or its silence was handed over."""
-        try:
-            newest = self._log.commits.tail(keys).header
-        except NotFoundError:
+        tail = self._log.commits.find_tail(keys)
+        if tail is None:
             return
+        newest = tail.header
         is_known = bool(newest.ended) or (note is not None and note.reason == "inactive" and is_at_rest(newest))
         if note is not None and is_known and progress.done >= (newest.ended or newest.last):
             with suppress(UnavailableError):

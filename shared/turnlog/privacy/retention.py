@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 
-from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
+from turnlog.core.errors import ConflictError, InvalidInputError, TurnlogError
 from turnlog.core.events import TIME_OUT, NoteEvent
 from turnlog.core.identity import Owner, owner_of_ids, serving
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -132,9 +132,8 @@ class RetainSessions:
             return "released"
         if name == OFFLOAD_DUE:
             return self._hand_over(keys)
-        try:
-            tail = self._log.commits.tail(keys)
-        except NotFoundError:
+        tail = self._log.commits.find_tail(keys)
+        if tail is None:
             if self._erasure.expired_ms(keys) is not None:
                 start_due(self._start_job, self._erasure, keys, keys.directory.sk, due, "expired")
                 return "expired"
@@ -149,10 +148,8 @@ class RetainSessions:
 
     def _hand_over(self, keys: SessionKeys) -> str:
         """Ask again for a hand-over to long-term memory that has not happened."""
-        try:
-            return self._offload.again(keys, self._log.commits.tail(keys).header)
-        except NotFoundError:
-            return self._offload.again(keys, None)
+        tail = self._log.commits.find_tail(keys)
+        return self._offload.again(keys, tail.header if tail is not None else None)
 
     def _time_out(self, keys: SessionKeys, settings: SessionSettings) -> None:
         """Commit that the session is inactive. This fences nobody: the next commit makes the session active again."""

@@ -133,7 +133,7 @@ class SweepSnapshots:
         unneeded = {name for name in parts if name.startswith(SNAPSHOT_BLOBS)}
         slots, lease = SlotLeases(self._log.items, self._log.clock), None
         first = slots.read(keys)
-        if not self._is_live(keys) and not (first is not None and MATERIALISING in first):
+        if self._log.commits.find_tail(keys) is None and not (first is not None and MATERIALISING in first):
             if first is not None and keeps_snapshots(first):
                 lease = slots.take(keys, first)
                 if lease is None:
@@ -152,13 +152,6 @@ class SweepSnapshots:
         if lease is not None:
             slots.leave(lease, free=lease.before)
         return {"blobs": len(unneeded)}
-
-    def _is_live(self, keys: SessionKeys) -> bool:
-        try:
-            self._log.commits.tail(keys)
-        except NotFoundError:
-            return False
-        return True
 
 
 class CreateSnapshots:
@@ -257,7 +250,10 @@ class ListSnapshots(LogUseCase):
         agent: str | None = None,
     ) -> SnapshotPage:
         keys = SessionKeys(owner, session_id)
-        kind = self._kind(keys)
+        kind = None
+        if self._log.commits.find_tail(keys) is None:
+            self._log.records.check_there(keys)
+            kind = "full"
         fields = {"name": name, "agent": agent, "kind": kind}
         wanted = {field: value for field, value in fields.items() if value is not None}
         records, following = self._log.page_of_records(
@@ -271,15 +267,6 @@ class ListSnapshots(LogUseCase):
             raise NotFoundError(f"no session {session_id!r}")
         snapshots = [Snapshot(**snapshot_fields(record)) for record in records]
         return SnapshotPage(snapshots=snapshots, next_cursor=following)
-
-    def _kind(self, keys: SessionKeys) -> str | None:
-        """Return the kind of snapshots to list: only full ones of an expired session, else None for all."""
-        try:
-            self._log.commits.tail(keys)
-        except NotFoundError:
-            self._log.records.check_there(keys)
-            return "full"
-        return None
 
 
 def ref_content(header: Header) -> JsonObject:

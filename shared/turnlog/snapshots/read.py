@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import cast
 
-from turnlog.core.errors import CorruptError, NotFoundError
+from turnlog.core.errors import CorruptError
 from turnlog.core.identity import Owner, safe_id
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_ANSWER_BYTES
@@ -38,9 +38,7 @@ class SnapshotLogs:
         None; a ``ref`` raises `CorruptError`.
         """
         first = cast("int", record.content["commit"])
-        try:
-            self._log.commits.tail(keys)
-        except NotFoundError:
+        if self._log.commits.find_tail(keys) is None:
             return None
         commit = self._log.commits.get(keys, first)
         if commit is not None and commit.header.hash.hex() != record.content["hash"]:

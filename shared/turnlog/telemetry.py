@@ -236,10 +236,6 @@ def _window_answer(answer: Any) -> Attributes:
     }
 
 
-def _session_argument(owner: object, session_id: str, *_: object) -> Attributes:
-    return {CONVERSATION: session_id}
-
-
 def _summary_answer(answer: Any) -> Attributes:
     """Return the attributes of a summary's answer, of the job that was started for it, or of a part of that job."""
     fields = answer if isinstance(answer, Mapping) else answer.model_dump() if hasattr(answer, "model_dump") else {}
@@ -260,7 +256,7 @@ def _job_outcome(outcome: Any) -> Attributes:
     }
 
 
-_SUMMARY = _CallSpan("turnlog.summary", _session_argument, _summary_answer)
+_SUMMARY = _CallSpan("turnlog.summary", lambda _owner, session_id, *_: {CONVERSATION: session_id}, _summary_answer)
 _JOB = _CallSpan("turnlog.job", lambda *_: {}, _job_outcome)  # its outcome says which job it was
 _CALLS: Mapping[str, Mapping[str, _CallSpan]] = {
     "sessions.append.AppendToSession": {"__call__": _CallSpan("turnlog.append", _append_arguments, _append_answer)},

@@ -300,20 +300,15 @@ class HttpBackend:
         return replace(answer, status=place["status"], data=content.getvalue())
 
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:
-        raise InvalidInputError(
-            "a service does not redrive jobs: open its engine, sqlite:///PATH or dynamodb://TABLE?bucket=B&queue=Q",
-            code="needs_engine",
+        raise _needs_engine(
+            "does not redrive jobs: open its engine, sqlite:///PATH or dynamodb://TABLE?bucket=B&queue=Q"
         )
 
     def verify(self, session_id: str | None, progress: Callable[[Verification], None]) -> Verification:
-        raise InvalidInputError(
-            "a service is not verified from outside: open its file, sqlite:///PATH", code="needs_engine"
-        )
+        raise _needs_engine("is not verified from outside: open its file, sqlite:///PATH")
 
     def back_up(self, path: Path, progress: Callable[[Verification], None]) -> Backup:
-        raise InvalidInputError(
-            "a service is not backed up from outside: open its file, sqlite:///PATH", code="needs_engine"
-        )
+        raise _needs_engine("is not backed up from outside: open its file, sqlite:///PATH")
 
     def close(self) -> None:
         self._connections.close()
@@ -380,6 +375,10 @@ class HttpBackend:
             hint = f"AWS refused the credentials or their rights ({kind[0] if kind else 'no reason given'})"
         retry_after = answer.retry_after_seconds
         return error_of(answer.status, document, url=self.url, retry_after_seconds=retry_after, hint=hint)
+
+
+def _needs_engine(detail: str) -> InvalidInputError:
+    return InvalidInputError(f"a service {detail}", code="needs_engine")
 
 
 def _header_value(name: str, value: str) -> str:

@@ -250,7 +250,9 @@ class ResponsesReader(MessageReader):
         if kind != "reasoning":
             is_input_message = kind == "message" and item.get("role") != "assistant"
             self._end_reasoning(has_follower=not is_input_message and kind not in _CALL_TYPE_OF)
-        self._take_trigger(pointer, kind)
+        if self._trigger:
+            self.add("compaction_trigger", self._trigger, "an item stands behind the request to compact")
+        self._trigger = pointer if kind == "compaction_trigger" else ""
         if kind in _KEYS:
             self.unknown_keys(pointer, item, _KEYS[kind])
         self._take_id(pointer, item.get("id"), kind)
@@ -282,11 +284,6 @@ class ResponsesReader(MessageReader):
         if self._reasoning and not has_follower:
             self.add("reasoning_alone", self._reasoning, "no item of the model follows the reasoning")
         self._reasoning = ""
-
-    def _take_trigger(self, pointer: str, kind: str) -> None:
-        if self._trigger:
-            self.add("compaction_trigger", self._trigger, "an item stands behind the request to compact")
-        self._trigger = pointer if kind == "compaction_trigger" else ""
 
     def _take_id(self, pointer: str, item_id: object, kind: str) -> None:
         if kind == "item_reference":

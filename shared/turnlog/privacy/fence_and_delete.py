@@ -222,8 +222,15 @@ class Erasure:
             )
             work.count(requests=1)
             self._erase_commits(keys, work, expired=is_expired)
-            self._erase_other_items(keys, kept, work)
-            self._erase_base(keys, work)
+            # Payloads come after the commits that name them, so no reader of a commit misses one.
+            for items in self._other_items(keys):
+                unneeded = (
+                    item for item in items if not is_cache_tombstone(item) and item_name(item) not in kept.items
+                )
+                self._delete(list(unneeded), work)
+            # Nobody writes to a fork's copies of an erased session, so their slots need no tombstones.
+            for items in self.pages(keys.base, "", "~"):
+                self._delete(items, work)
             work.count(requests=2, blobs=self._blobs.erase(keys.blob_prefix, keep=kept.blobs))
             work.count(requests=1, blobs=self._blobs.erase(answers_prefix(keys.owner, keys.session_id)))
         except DeadlineMet:
@@ -323,17 +330,6 @@ class Erasure:
                 return expired_tombstone(keys, previous, now_ms=now_ms, since_ms=now_ms)
             return first_tombstone(keys, previous, now_ms=now_ms)
         return slot_tombstone(_key(item), previous, now_ms=now_ms, expired=expired)
-
-    def _erase_other_items(self, keys: SessionKeys, kept: RetainedItems, work: ErasingRun) -> None:
-        """Delete all other items. Payloads come after the commits that name them, so no reader of a commit misses one."""
-        for items in self._other_items(keys):
-            deleted = [item for item in items if not is_cache_tombstone(item) and item_name(item) not in kept.items]
-            self._delete(deleted, work)
-
-    def _erase_base(self, keys: SessionKeys, work: ErasingRun) -> None:
-        """Delete a fork's copies of an erased session. Nobody writes to that log, so its slots need no tombstones."""
-        for items in self.pages(keys.base, "", "~"):
-            self._delete(items, work)
 
     def _delete(self, items: Sequence[Item], work: ErasingRun) -> None:
         """Delete items of a page, and count the request that read it too."""

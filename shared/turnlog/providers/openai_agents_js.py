@@ -94,11 +94,6 @@ def _snake(key: str) -> str:
     return _CAMEL.sub(r"_\1", key).lower() if key[:1].islower() else key
 
 
-def _camel(key: str) -> str:
-    """Return a name of OpenAI as the SDK spells it."""
-    return _SNAKE.sub(lambda match: match[1].upper(), key)
-
-
 # ---------------------------------------------------------------- reading
 
 
@@ -234,7 +229,7 @@ def _as_own(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
         texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
         content: JsonValue = [{"type": "input_text", "text": text} for text in texts]
         return {"type": "reasoning", "content": content, "providerData": item}
-    camel = _renamed(item, _camel)
+    camel = _renamed(item, lambda key: _SNAKE.sub(lambda match: match[1].upper(), key))
     return camel if isinstance(camel, dict) else item
 
 

@@ -174,7 +174,10 @@ class _SessionCheck:
                 last_item = items[-1:]
                 if commit.header.last in self._hashes:
                     self._hashes[commit.header.last] = commit.header.hash
-                self._check_commit(commit)
+                self._counts["commits"] += 1
+                self._counts["payloads"] += len(commit.payloads)
+                with self._collecting(commit_sort_key(commit.header.first)):
+                    self._commits.events(self._keys, [commit])
         if next_position != head.last + 1:
             detail = f"the log ends at {next_position - 1}, and its newest commit at {head.last}"
             self._note(commit_sort_key(next_position), detail)
@@ -188,12 +191,6 @@ class _SessionCheck:
             with self._collecting():
                 commits.append(read_commit(item))
         return commits
-
-    def _check_commit(self, commit: Commit) -> None:
-        self._counts["commits"] += 1
-        self._counts["payloads"] += len(commit.payloads)
-        with self._collecting(commit_sort_key(commit.header.first)):
-            self._commits.events(self._keys, [commit])
 
     # ------------------------------------------------------------ blobs
 

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from functools import partial
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from turnlog.client import parts_of, without_none
+from turnlog.client import parts_of
 from turnlog.client.async_calls import run_to_end
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.json_values import JsonObject
+from turnlog.core.json_values import JsonObject, without_none
 from turnlog.engines import RandomIds
 from turnlog.sessions.message_models import Appended
 

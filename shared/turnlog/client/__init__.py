@@ -56,11 +56,6 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields whose value is not None."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 T = TypeVar("T")
 
 

@@ -15,10 +15,10 @@ from turnlog.client import (
     parts_of,
     policy_field,
     sent_settings,
-    without_none,
 )
 from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.core.json_values import without_none
 from turnlog.core.models import FormatName
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import Build, WindowAnswer

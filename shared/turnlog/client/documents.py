@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from turnlog.client import Backend, OwnerResource, Paged, without_none
+from turnlog.client import Backend, OwnerResource, Paged
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.json_values import without_none
 from turnlog.core.limits import batches
 from turnlog.routing import read_body
 from turnlog.sessions.document_models import (

@@ -18,7 +18,6 @@ from turnlog.client import (
     plain_messages,
     policy_field,
     sent_settings,
-    without_none,
 )
 from turnlog.client.aws import Aws
 from turnlog.client.conversation import ConversationCalls, RunCalls
@@ -28,6 +27,7 @@ from turnlog.client.finding import FindingCalls
 from turnlog.client.states import JobCalls, MemoryCalls, StateCalls, UpkeepCalls
 from turnlog.client.time_travel import SnapshotCalls, TimeTravel
 from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError
+from turnlog.core.json_values import without_none
 from turnlog.engines import location_url
 from turnlog.http.health_routes import Health
 from turnlog.jobs.models import Job

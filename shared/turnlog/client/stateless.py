@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client import GivenMessage, GivenPolicy, plain_messages, policy_field, without_none
-from turnlog.core.json_values import checked_json
+from turnlog.client import GivenMessage, GivenPolicy, plain_messages, policy_field
+from turnlog.core.json_values import checked_json, without_none
 from turnlog.engines import make_counter
 from turnlog.linter.lint_messages import LintHistories
 from turnlog.linter.routes import LintAnswer, LintMessages

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client import OwnerResource, Paged, SessionResource, without_none
+from turnlog.client import OwnerResource, Paged, SessionResource
+from turnlog.core.json_values import without_none
 from turnlog.jobs.models import Job, JobPage, Redriven
 from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
 from turnlog.ports import JobStatus

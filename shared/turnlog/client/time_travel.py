@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client import Paged, SessionResource, sent_settings, without_none
+from turnlog.client import Paged, SessionResource, sent_settings
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.events import CREATE, FORK, RESTORE, REWIND
 from turnlog.core.json_patch import apply_patches
+from turnlog.core.json_values import without_none
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import milliseconds_of
 from turnlog.jobs.models import Job
@@ -28,7 +29,7 @@ class TimeTravel(SessionResource):
 
         The log keeps what came after; a later rewind can return to it.
         """
-        body = {"to": to} | ({"if_head": if_head} if if_head is not None else {})
+        body = without_none({"to": to, "if_head": if_head})
         return self._call(SessionInfo, "rewind_session", body=body, idempotency_key=idempotency_key)
 
     def fork(

@@ -43,6 +43,11 @@ def encode_json(value: object) -> bytes:
     return joined.encode("utf-8") if is_unicode(joined) else encode_ascii_json(value)
 
 
+def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields whose value is not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def encode_ascii_json(value: object) -> bytes:
     """Encode a value as compact ASCII JSON in its own key order."""
     return _ASCII_ENCODER.encode(value).encode("ascii")

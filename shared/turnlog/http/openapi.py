@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from turnlog import __version__
 from turnlog.core.identity import CORRELATION_PATTERN, MAX_SESSION_ID, SESSION_ID_PATTERN
-from turnlog.core.json_values import JsonObject
+from turnlog.core.json_values import JsonObject, without_none
 from turnlog.routing import CORRELATION_HEADER, JSON_PATCH, ROUTES, Parameter, Route
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import AppendMessages
@@ -177,8 +177,7 @@ def _path_parameter(name: str) -> JsonObject:
 
 def _query_parameter(parameter: Parameter) -> JsonObject:
     schema: JsonObject = {"type": "integer" if parameter.kind == "integer" else "string"}
-    limits = {"minimum": parameter.minimum, "maximum": parameter.maximum, "default": parameter.default}
-    schema |= {name: value for name, value in limits.items() if value is not None}
+    schema |= without_none({"minimum": parameter.minimum, "maximum": parameter.maximum, "default": parameter.default})
     if parameter.values:
         schema["enum"] = list(parameter.values)
     return {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}

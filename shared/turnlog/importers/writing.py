@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from turnlog.client import parts_of, without_none
+from turnlog.client import parts_of
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError, SessionEndedError
-from turnlog.core.json_values import canonical_json, encode_json, json_pointer
+from turnlog.core.json_values import canonical_json, encode_json, json_pointer, without_none
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import milliseconds_of
 from turnlog.importers.models import (

@@ -29,10 +29,9 @@ from mcp.types import INVALID_PARAMS, CallToolResult, ImageContent, TextContent,
 from pydantic import BaseModel, Field
 
 from turnlog import __version__
-from turnlog.client import without_none
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import TurnlogError
-from turnlog.core.json_values import sendable_json, sendable_text
+from turnlog.core.json_values import sendable_json, sendable_text, without_none
 from turnlog.core.models import FormatName
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL
 

@@ -17,7 +17,7 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.identity import Owner, correlation_id, owner_of_ids, serving
-from turnlog.core.json_values import JsonObject, parse_strict_json
+from turnlog.core.json_values import JsonObject, parse_strict_json, without_none
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import rfc3339
 from turnlog.jobs.models import Job, JobError, JobMessage, JobPage
@@ -84,8 +84,7 @@ class StartJobs:
             job_id = self._log.records.claim(record_keys, request, ttl_seconds=TTL_SECONDS)
         now = self._log.clock.now_ms()
         content: JsonObject = {"kind": kind, "session": session_id, "options": options, "updated": now, "attempts": 0}
-        if (correlation := correlation_id()) is not None:
-            content["correlation"] = correlation
+        content |= without_none({"correlation": correlation_id()})
         record = self._log.records.create(record_keys, Record(job_id, now, "queued", content), ttl_seconds=TTL_SECONDS)
         if record.status == "queued":
             send_job(queue, owner, record)
@@ -224,8 +223,7 @@ class RunJob:
         attempts = cast("int", record.content["attempts"]) + 1
         content: JsonObject = {**record.content, "updated": self._log.clock.now_ms(), "attempts": attempts}
         content.pop("error", None)
-        if result is not None:
-            content["result"] = result
+        content |= without_none({"result": result})
         if error is not None:
             content["error"] = {"code": error.error_code, "detail": error.detail[:500]}
         after = Record(record.id, record.created_ms, status, content)

@@ -26,7 +26,7 @@ from turnlog.core.events import (
     StateEvent,
     SummaryEvent,
 )
-from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json, without_none
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import REDACTED
 from turnlog.core.session_settings import SessionSettings
@@ -75,37 +75,12 @@ def _message_line(event: MessageEvent, payload: Payload | None) -> JsonObject:
     return line
 
 
-def _message_parts(event: MessageEvent) -> JsonObject:
-    """Return what a payload of a message has: its body and metadata, which may be large."""
-    metadata = event.envelope.metadata
-    parts: JsonObject = {"md": metadata} if metadata is not None else {}
-    return parts | {"b": event.body}
-
-
-def _state_head(event: StateEvent) -> JsonObject:
-    line: JsonObject = {"k": "s", "a": event.action, "q": event.previous, "n": event.count}
-    if event.agent_id is not None:
-        line["g"] = event.agent_id
-    return line
-
-
 def _state_parts(event: StateEvent) -> JsonObject:
-    parts: JsonObject = {}
-    if event.patch is not None:
-        parts["p"] = event.patch
-    if event.full is not None:
-        parts["full"] = event.full
+    parts: JsonObject = without_none({"p": event.patch, "full": event.full})
     if event.keys_after is not None and event.keys_before is not None:
         parts["ka"] = list(event.keys_after)
         if event.keys_before != event.keys_after:
             parts["kb"] = list(event.keys_before)
-    return parts
-
-
-def _create_parts(event: CreateEvent) -> JsonObject:
-    parts: JsonObject = {"set": settings_object(event.settings)}
-    if event.state is not None:
-        parts["state"] = event.state
     return parts
 
 
@@ -129,21 +104,6 @@ def _summary_head(event: SummaryEvent) -> JsonObject:
     return line
 
 
-def _rewind_head(event: RewindEvent) -> JsonObject:
-    line: JsonObject = {"k": "r", "to": event.to, "vw": [list(stretch) for stretch in event.closed]}
-    return line | ({"sn": event.snapshot_id} if event.snapshot_id is not None else {})
-
-
-def _fork_head(event: ForkEvent) -> JsonObject:
-    return {
-        "k": "f",
-        "sid": event.session_id,
-        "of": event.parent,
-        "at": event.at,
-        "vw": [list(stretch) for stretch in event.closed],
-    }
-
-
 def _summary_parts(event: SummaryEvent) -> JsonObject:
     parts: JsonObject = {"x": event.text, "fx": [list(fact) for fact in event.facts]}
     if event.kept:
@@ -153,16 +113,6 @@ def _summary_parts(event: SummaryEvent) -> JsonObject:
     if event.outline:
         parts["ow"] = event.outline
     return parts
-
-
-def _note_head(event: NoteEvent) -> JsonObject:
-    line: JsonObject = {"k": "h", "a": event.action}
-    return line | ({"g": event.agent_id} if event.agent_id is not None else {})
-
-
-def _note_parts(event: NoteEvent) -> JsonObject:
-    parts: JsonObject = {"ka": list(event.keys)}
-    return parts | ({"md": event.metadata} if event.metadata is not None else {})
 
 
 def settings_object(settings: SessionSettings) -> JsonObject:
@@ -193,25 +143,35 @@ def _notes_fields(notes: Notes) -> JsonObject:
 
 
 _PARTS: Mapping[type[Event], Callable[[Any], JsonObject]] = {
-    MessageEvent: _message_parts,
+    MessageEvent: lambda event: without_none({"md": event.envelope.metadata}) | {"b": event.body},
     StateEvent: _state_parts,
     SummaryEvent: _summary_parts,
-    CreateEvent: _create_parts,
+    CreateEvent: lambda event: without_none({"set": settings_object(event.settings), "state": event.state}),
     SettingsEvent: _settings_parts,
-    NoteEvent: _note_parts,
+    NoteEvent: lambda event: without_none({"ka": list(event.keys), "md": event.metadata}),
     ForkEvent: _settings_parts,
 }
 """Type of event -> function that returns what a payload of one has, which is in its line when it is not large."""
 _HEADS: Mapping[type[Event], Callable[[Any], JsonObject]] = {
-    StateEvent: _state_head,
+    StateEvent: lambda event: without_none(
+        {"k": "s", "a": event.action, "q": event.previous, "n": event.count, "g": event.agent_id}
+    ),
     SummaryEvent: _summary_head,
     CreateEvent: lambda event: {"k": "c", "sid": event.session_id},
     SettingsEvent: lambda event: {"k": "p", "ch": list(event.changed)},
-    NoteEvent: _note_head,
-    ForkEvent: _fork_head,
+    NoteEvent: lambda event: without_none({"k": "h", "a": event.action, "g": event.agent_id}),
+    ForkEvent: lambda event: {
+        "k": "f",
+        "sid": event.session_id,
+        "of": event.parent,
+        "at": event.at,
+        "vw": list(map(list, event.closed)),
+    },
     DiscardEvent: lambda event: {"k": "d", "bs": event.summary},
     CloseEvent: lambda _event: {"k": "e"},
-    RewindEvent: _rewind_head,
+    RewindEvent: lambda event: without_none(
+        {"k": "r", "to": event.to, "vw": list(map(list, event.closed)), "sn": event.snapshot_id}
+    ),
 }
 """Type of event, messages apart -> function that returns what is always in the stored line of one."""
 

@@ -11,7 +11,7 @@ from turnlog.core.calls import OpenIndex, ResultOutline, id_key, is_ref, parse_r
 from turnlog.core.errors import ConflictError
 from turnlog.core.events import APPROVE, REJECT, MessageEvent, StateEvent
 from turnlog.core.identity import Owner, check_agent_id
-from turnlog.core.json_values import JsonObject
+from turnlog.core.json_values import JsonObject, without_none
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
@@ -80,9 +80,7 @@ class DecidePendingActions:
 
         def decided(before: SessionState, position: int) -> tuple[StateEvent, SessionState]:
             _action_to_decide(before.value, keys, agent_id)
-            mark: JsonObject = {"decision": body.decision}
-            if body.reason is not None:
-                mark["reason"] = body.reason
+            mark = without_none({"decision": body.decision, "reason": body.reason})
             action = APPROVE if body.decision == "approve" else REJECT
             patch: JsonObject = {"agents": {agent_id: {"pending_action": mark}}}
             return next_event(before, position=position, action=action, patch=patch, agent_id=agent_id)

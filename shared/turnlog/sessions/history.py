@@ -40,7 +40,7 @@ from turnlog.core.events import (
 )
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_patch import difference
-from turnlog.core.json_values import JsonObject, JsonValue, encode_json
+from turnlog.core.json_values import JsonObject, JsonValue, encode_json, without_none
 from turnlog.core.limits import MAX_POSITION, PAGE_BYTES
 from turnlog.core.positions import Stretch, subtract
 from turnlog.core.session_settings import SessionSettings
@@ -286,7 +286,7 @@ _ENTRIES: Mapping[type[Event], tuple[Callable[[Any], str], Callable[[Any], JsonO
     ),
     RewindEvent: (
         lambda event: REWIND if event.snapshot_id is None else RESTORE,
-        lambda event: {"to": event.to} | ({"snapshot_id": event.snapshot_id} if event.snapshot_id is not None else {}),
+        lambda event: without_none({"to": event.to, "snapshot_id": event.snapshot_id}),
     ),
     ForkEvent: (lambda event: FORK, lambda event: {"session_id": event.parent, "at": event.at}),
     DiscardEvent: (lambda event: SUMMARY_DISCARDED, lambda event: {"summary": event.summary}),

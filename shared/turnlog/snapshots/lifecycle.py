@@ -16,7 +16,7 @@ from typing import Any
 
 from turnlog.core.errors import ConflictError, NotFoundError, UnavailableError
 from turnlog.core.identity import Owner, check_agent_id
-from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.json_values import JsonObject, encode_json, without_none
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.times import DAY_MS, rfc3339
 from turnlog.jobs.models import Job
@@ -254,8 +254,7 @@ class ListSnapshots(LogUseCase):
         if self._log.commits.find_tail(keys) is None:
             self._log.records.check_there(keys)
             kind = "full"
-        fields = {"name": name, "agent": agent, "kind": kind}
-        wanted = {field: value for field, value in fields.items() if value is not None}
+        wanted = without_none({"name": name, "agent": agent, "kind": kind})
         records, following = self._log.page_of_records(
             keys.snapshots,
             lambda record: wanted.items() <= record.content.items(),

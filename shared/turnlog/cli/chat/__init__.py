@@ -30,7 +30,7 @@ from turnlog.cli.screen import console, counted
 from turnlog.client.model import Session as OpenSession
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
-from turnlog.core.json_values import JsonObject
+from turnlog.core.json_values import JsonObject, without_none
 from turnlog.core.recall_calls import tool_of
 
 
@@ -71,8 +71,8 @@ def chat(  # noqa: PLR0913
     if unknown is not None:
         raise typer.BadParameter(f"--ask {unknown}: --tools has no such function")
     asks = frozenset(() if yes else ask or user_tools.functions)
-    window: dict[str, Any] = {"policy": policy_value(policy), "budget": budget, "model_name": chosen.budget_name}
-    options = Options(asks, max_iterations, {name: value for name, value in window.items() if value is not None})
+    window = without_none({"policy": policy_value(policy), "budget": budget, "model_name": chosen.budget_name})
+    options = Options(asks, max_iterations, window)
     with open_or_make_client(connection) as log, handled_signals(_end, "SIGTERM", "SIGHUP"):
         chat_session, is_new = _session(log, session, last=last, system=system, tools=user_tools)
         screen = ChatScreen(json=json)

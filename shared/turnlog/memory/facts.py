@@ -293,44 +293,42 @@ def without_cost(maker: FactMaker) -> MakeFacts:
 _log = logging.getLogger("turnlog")
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class FactsWithinBudget:
     """Makes facts with ``model``; with ``rules`` when the tenant's daily tokens are spent or the answer is refused.
 
     Outages and wrong settings are raised: facts that rules have made are never made again by the model.
     """
 
-    def __init__(
-        self, model: FactMaker, rules: FactMaker, spending: Spending, counter: TokenCounter, *, tokens_per_day: int
-    ) -> None:
-        self._model = model
-        self._rules = rules
-        self._spending = spending
-        self._counter = counter
-        self._tokens_per_day = tokens_per_day
+    model: FactMaker
+    rules: FactMaker
+    spending: Spending
+    counter: TokenCounter
+    tokens_per_day: int
 
     def __call__(self, tenant_id: str, messages: Iterable[SpokenMessage]) -> MadeFacts:
         """Return the facts of messages, with the tokens spent on them."""
         facts, spent = list[MemoryFact](), [0, 0]
         for number, stretch in enumerate(stretches(messages)):
-            new = self._facts_of_stretch(tenant_id, stretch) if number < MAX_CALLS else self._rules.facts(stretch)
+            new = self._facts_of_stretch(tenant_id, stretch) if number < MAX_CALLS else self.rules.facts(stretch)
             facts += new.facts
             spent = [spent[0] + new.input_tokens, spent[1] + new.output_tokens]
         return MadeFacts(tuple(facts), *spent)
 
     def _facts_of_stretch(self, tenant_id: str, messages: list[SpokenMessage]) -> MadeFacts:
         tokens = _PROMPT_TOKENS + _ANSWER_TOKENS
-        tokens += sum(self._counter.count(message.text[:MESSAGE_CHARS]) + _LINE_TOKENS for message in messages)
+        tokens += sum(self.counter.count(message.text[:MESSAGE_CHARS]) + _LINE_TOKENS for message in messages)
         try:
-            facts = self._spending.charge(
-                tenant_id, tokens, lambda: self._model.facts(messages), limit=self._tokens_per_day
+            facts = self.spending.charge(
+                tenant_id, tokens, lambda: self.model.facts(messages), limit=self.tokens_per_day
             )
         except SummaryRefusedError as error:
             return self._by_rules(messages, error.reason)
         return facts if facts is not None else self._by_rules(messages, "over_budget")
 
     def _by_rules(self, messages: list[SpokenMessage], reason: str) -> MadeFacts:
-        _log.info("facts are not by %s: %s", self._model.name, reason)
-        return self._rules.facts(messages)
+        _log.info("facts are not by %s: %s", self.model.name, reason)
+        return self.rules.facts(messages)
 
 
 def stretches(messages: Iterable[SpokenMessage]) -> Iterator[list[SpokenMessage]]:

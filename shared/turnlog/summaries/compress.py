@@ -14,6 +14,7 @@ from turnlog.core.errors import NotFoundError, TurnlogError
 from turnlog.core.events import DiscardEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
+from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.summaries import CompressionRequest
 from turnlog.core.times import rfc3339
 from turnlog.jobs.models import Job
@@ -37,29 +38,18 @@ JOB_ROUNDS = 8
 _log = logging.getLogger("turnlog")
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class CompressSessions:
     """Use case: summarise the closed loops that the policy's windows don't show in full, in bounded rounds."""
 
-    def __init__(
-        self,
-        log: SessionLog,
-        counter: TokenCounter,
-        summariser: Summariser,
-        outliner: Summariser,
-        start_job: StartJobs,
-        *,
-        longest_summary_ms: int = 0,
-        models: Mapping[str, int] | None = None,
-        signals: Signals | None = None,
-    ) -> None:
-        self._log = log
-        self._counter = counter
-        self._summariser = summariser
-        self._outliner = outliner
-        self._start_job = start_job
-        self._models = models
-        self._signals = signals
-        self._work_ms = max(0, WORK_SECONDS * 1000 - longest_summary_ms)
+    log: SessionLog
+    counter: TokenCounter
+    summariser: Summariser
+    outliner: Summariser
+    start_job: StartJobs
+    longest_summary_ms: int = 0
+    models: Mapping[str, int] | None = None
+    signals: Signals | None = None
 
     def __call__(
         self, owner: Owner, session_id: str, body: CompressSession, *, key: str | None = None
@@ -68,15 +58,15 @@ class CompressSessions:
         keys, options = SessionKeys(owner, session_id), body.model_dump(exclude={"mode"})
         request = request_key(key, f"compress {session_id}", body)
         if body.mode == "async":
-            self._log.commits.tail(keys)
-            return self._start_job(owner, "compress", session_id, options, request)
+            self.log.commits.tail(keys)
+            return self.start_job(owner, "compress", session_id, options, request)
         try:
             result = self._rounds(keys, body, request)
         except OutageError as outage:
             raise outage.error from outage
         if result.has_more:
             rest = raw_request_key(key, f"compress {session_id} rest", options)
-            return self._start_job(owner, "compress", session_id, options, rest)
+            return self.start_job(owner, "compress", session_id, options, rest)
         return Compressed(
             status="published" if result.published else "unchanged",
             reason=result.reason,
@@ -108,31 +98,32 @@ class CompressSessions:
             # The key names the summary's position: a job that is delivered twice starts one next job.
             position = event.position if event is not None else 0
             rest = raw_request_key(f"turnlog rest {session_id} {position}", "compress rest", options)
-            result["next_job"] = self._start_job(owner, "compress", session_id, options, rest).job_id
+            result["next_job"] = self.start_job(owner, "compress", session_id, options, rest).job_id
         return result
 
     def _rounds(
         self, keys: SessionKeys, body: CompressSession, request: RequestKey | None, *, limit: int | None = None
     ) -> RoundResult:
         """Run one round, then more while there is more to cover and time for it, at most ``limit`` rounds."""
-        rounds = Rounds(self._log, self._counter, self._summariser, self._outliner, self._models)
-        deadline_ms, count = self._log.clock.now_ms() + self._work_ms, 1
+        rounds = Rounds(self.log, self.counter, self.summariser, self.outliner, self.models)
+        work_ms = max(0, WORK_SECONDS * 1000 - self.longest_summary_ms)
+        deadline_ms, count = self.log.clock.now_ms() + work_ms, 1
         result = rounds.compress_once(keys, body, request)
-        while result.has_more and count != limit and self._log.clock.now_ms() < deadline_ms:
+        while result.has_more and count != limit and self.log.clock.now_ms() < deadline_ms:
             result, count = result.then(rounds.compress_once(keys, body, None)), count + 1
         return result
 
     def _is_due(self, keys: SessionKeys, tail: Tail) -> bool:
         """Return whether so much was appended while the job ran that there must be another. Appends have requested none."""
-        settings, loop = self._log.short_settings(keys, tail).settings, tail.header.flow.loop.number
-        return SummaryTrigger(settings, tail.meta, loop, self._models).is_due(tail.header)
+        settings, loop = self.log.short_settings(keys, tail).settings, tail.header.flow.loop.number
+        return SummaryTrigger(settings, tail.meta, loop, self.models).is_due(tail.header)
 
     def _remember(self, keys: SessionKeys, outcome: RoundResult | None) -> Tail:
         """Store what the end of a job changes in the attempts that appends read, and return the end of the log.
 
         ``outcome`` is None for a job that failed.
         """
-        tail = self._log.commits.tail(keys)
+        tail = self.log.commits.tail(keys)
         before, loop, asked = read_attempts(tail.meta), tail.header.flow.loop.number, tail.header.asked
         if outcome is None:
             after = before.failed(loop)
@@ -144,10 +135,10 @@ class CompressSessions:
             after = replace(after, ended_ms=asked.time_ms)
         if after == before or tail.meta is None:
             return tail
-        write_attempts(self._log.items, tail.meta, after)
+        write_attempts(self.log.items, tail.meta, after)
         if after.is_off(loop) and not before.is_off(loop):
-            if self._signals is not None:
-                self._signals.count("compression_off")
+            if self.signals is not None:
+                self.signals.count("compression_off")
             _log.warning("compression is off: %d failures, %d useless attempts", after.failures, after.useless)
         return tail
 

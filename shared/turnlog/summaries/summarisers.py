@@ -367,28 +367,26 @@ def _lines(loop: LoopText, width: int, calls: int) -> Iterator[str]:
         yield f"exchange {loop.number} was interrupted before an answer"
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class ModelSummariser:
     """Implements `Summariser` on a chat model. Outages are retried within the time-out; an answer that fails the checks is not.
 
     ``timeout_seconds`` bounds one try. All tries together end within 1.25 times that and a pause.
     """
 
-    def __init__(
-        self, model: ChatModel, counter: TokenCounter, clock: Clock, ids: IdSource, *, timeout_seconds: float
-    ) -> None:
-        self._model = model
-        self._counter = counter
-        self._clock = clock
-        self._ids = ids
-        self._timeout_seconds = timeout_seconds
+    model: ChatModel
+    counter: TokenCounter
+    clock: Clock
+    ids: IdSource
+    timeout_seconds: float
 
     @property
     def name(self) -> str:
-        return self._model.name
+        return self.model.name
 
     def summarise(self, request: SummaryRequest) -> Summarised:
         """Implement `Summariser`; `SummaryRefusedError` names the tokens that the refused answer cost."""
-        prompt = prompt_for(request, self._counter)
+        prompt = prompt_for(request, self.counter)
         if prompt is None:
             raise _refused("source_too_long", self.name, 0, 0)
         # Room for reasoning is added, up to a limit that most models accept.
@@ -397,10 +395,10 @@ class ModelSummariser:
         text = answer.text.strip()
         # Counting the tokens of megabytes would take long; an answer of that size is too long anyway.
         is_short = len(text) <= request.max_tokens * _MAX_TOKEN_CHARS
-        tokens = self._counter.count(text) if is_short else request.max_tokens + 1
+        tokens = self.counter.count(text) if is_short else request.max_tokens + 1
         spent_in, spent_out = answer.input_tokens, answer.output_tokens
         if spent_in is None:
-            spent_in = self._counter.count(prompt.system) + self._counter.count(prompt.record)
+            spent_in = self.counter.count(prompt.system) + self.counter.count(prompt.record)
         if spent_out is None:
             spent_out = tokens
         reason: Reason | None = answer.ending if answer.ending != "done" else None
@@ -418,21 +416,21 @@ class ModelSummariser:
         return Summarised(text, self.name, spent_in, spent_out)
 
     def _tried(self, prompt: Prompt, max_tokens: int) -> ModelAnswer:
-        started, tries = self._clock.now_ms(), 0
+        started, tries = self.clock.now_ms(), 0
         while True:
             try:
-                return self._model.answer(prompt, max_tokens=max_tokens)
+                return self.model.answer(prompt, max_tokens=max_tokens)
             except UnavailableError as error:
                 tries += 1
                 pause = self._pause_seconds(error, tries)
-                late = (self._clock.now_ms() - started) / 1000 + pause > self._timeout_seconds * _RETRY_SHARE
+                late = (self.clock.now_ms() - started) / 1000 + pause > self.timeout_seconds * _RETRY_SHARE
                 if tries >= MAX_TRIES or late or pause >= seconds_left():
                     raise
-            self._clock.sleep(pause)
+            self.clock.sleep(pause)
 
     def _pause_seconds(self, error: UnavailableError, tries: int) -> float:
         """Return the pause before the next try: it doubles with each try, has jitter, and respects the provider's Retry-After."""
-        own: float = _FIRST_PAUSE_SECONDS * 2 ** (tries - 1) * (0.5 + self._ids.jitter())
+        own: float = _FIRST_PAUSE_SECONDS * 2 ** (tries - 1) * (0.5 + self.ids.jitter())
         return max(min(own, _LONGEST_PAUSE_SECONDS), error.retry_after_seconds or 0)
 
 

@@ -24,7 +24,7 @@ from turnlog.log.commits import CommitLog
 from turnlog.log.headers import CREATION, Header
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.ports import Item
-from turnlog.providers.blocks import placeholder_text
+from turnlog.providers.blocks import objects_in, placeholder_text
 from turnlog.providers.registry import CODECS
 
 NEAR = 64
@@ -231,10 +231,7 @@ def searchable_text(item: Located, message: Message | None, facts: MessageOutlin
 
 def captions(body: object) -> list[str]:
     """Return the captions of pictures and files in a message's body, from the fields that formats and people use."""
-    content = body.get("content") if isinstance(body, dict) else None
-    if not isinstance(content, list):
-        return []
-    blocks = [block for block in content if isinstance(block, dict)]
+    blocks = objects_in(body.get("content")) if isinstance(body, dict) else []
     inner = [part for block in blocks for part in block.values() if isinstance(part, dict)]
     values = [part.get(name) for part in (*blocks, *inner) for name in _CAPTIONS]
     return [text for text in values if isinstance(text, str)]

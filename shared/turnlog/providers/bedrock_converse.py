@@ -24,6 +24,7 @@ from turnlog.providers.blocks import (
     is_thinking,
     json_text,
     legal_tool_name,
+    objects_in,
     placeholder_text,
     role_with,
     string_of,
@@ -125,11 +126,8 @@ class BedrockConverseCodec(AlternatingCodec):
     format = FORMAT
 
     def recognises(self, body: JsonObject) -> bool:
-        content = body.get("content")
-        blocks = content if isinstance(content, list) else []
-        return any(
-            isinstance(block, dict) and "type" not in block and CONVERSE_KINDS.keys() & block.keys() for block in blocks
-        )
+        blocks = objects_in(body.get("content"))
+        return any("type" not in block and CONVERSE_KINDS.keys() & block.keys() for block in blocks)
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         role_name = given_role(body)
@@ -224,7 +222,7 @@ def _block(block: JsonObject) -> Block:
     citations = block.get("citationsContent")
     parts = citations.get("content") if isinstance(citations, dict) else None
     if isinstance(parts, list):
-        return Text("".join(string_of(part.get("text")) for part in parts if isinstance(part, dict)))
+        return Text("".join(string_of(part.get("text")) for part in objects_in(parts)))
     reasoning = block.get("reasoningContent")
     if isinstance(reasoning, dict):
         text = reasoning.get("reasoningText")

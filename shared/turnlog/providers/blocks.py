@@ -195,6 +195,11 @@ def invalid_message(pointer: str, message: str) -> InvalidInputError:
     return InvalidInputError(message, code="invalid_message", problems=[Problem("invalid_message", pointer, message)])
 
 
+def objects_in(value: JsonValue) -> list[JsonObject]:
+    """Return the objects of a list; none for a value of another type."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def content_blocks(content: JsonValue, pointer: str) -> list[JsonObject]:
     """Return the blocks of a message's content; of a string, one text block. Raises `InvalidInputError` for another value."""
     if content is None:
@@ -203,7 +208,7 @@ def content_blocks(content: JsonValue, pointer: str) -> list[JsonObject]:
         return [{"type": "text", "text": content}]
     if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
         raise invalid_message(pointer, "content is neither a string, a list of blocks nor null")
-    return [block for block in content if isinstance(block, dict)]
+    return objects_in(content)
 
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -308,8 +313,7 @@ def names_declared(tool: JsonObject) -> list[JsonValue]:
 
 def nested_tools(tool: JsonObject) -> list[JsonObject]:
     """Return the tools of a namespace (https://developers.openai.com/api/docs/guides/tools-tool-search); none for other tools."""
-    tools = tool.get("tools")
-    return [inner for inner in tools if isinstance(inner, dict)] if isinstance(tools, list) else []
+    return objects_in(tool.get("tools"))
 
 
 _FUNCTIONS: Mapping[str, tuple[str, str]] = {

@@ -13,7 +13,7 @@ from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Message
 from turnlog.providers import Rendered, Turn
-from turnlog.providers.blocks import string_of
+from turnlog.providers.blocks import objects_in, string_of
 from turnlog.providers.openai_responses import FORMAT as RESPONSES
 from turnlog.providers.openai_responses import OpenAIResponsesCodec
 
@@ -34,13 +34,9 @@ class OpenAIAgentsJsCodec(OpenAIResponsesCodec):
     def recognises(self, body: JsonObject) -> bool:
         if string_of(body.get("type")) in _OWN_TYPES or any(key in body for key in _OWN_KEYS):
             return isinstance(body.get("type", body.get("role")), str)
-        content = body.get("content")
-        parts = content if isinstance(content, list) else []
         return any(
-            isinstance(part, dict)
-            and part.get("type") in ("input_image", "input_file")
-            and ("image" in part or "file" in part)
-            for part in parts
+            part.get("type") in ("input_image", "input_file") and ("image" in part or "file" in part)
+            for part in objects_in(body.get("content"))
         )
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
@@ -182,8 +178,7 @@ def _hosted_call(item: JsonObject, provided: JsonObject) -> JsonObject:
 
 def _reasoning(item: JsonObject, provided: JsonObject) -> JsonObject:
     def parts(value: JsonValue, kind: str) -> list[JsonValue]:
-        texts = value if isinstance(value, list) else []
-        return [{"type": kind, "text": part.get("text")} for part in texts if isinstance(part, dict)]
+        return [{"type": kind, "text": part.get("text")} for part in objects_in(value)]
 
     read: JsonObject = {"type": "reasoning", "summary": parts(item.get("content"), "summary_text")}
     if item.get("id") is not None:
@@ -225,9 +220,8 @@ def _as_own(item: JsonObject, names: Mapping[str, str]) -> JsonObject:
         name = string_of(item.get("name")) or names.get(string_of(item.get("call_id")), "tool")
         return {**own, "type": "function_call_result", "name": name, "status": "completed", "output": own_output}
     if kind == "reasoning":
-        parts = item.get("summary")
-        texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-        content: JsonValue = [{"type": "input_text", "text": text} for text in texts]
+        parts = objects_in(item.get("summary"))
+        content: JsonValue = [{"type": "input_text", "text": part.get("text")} for part in parts]
         return {"type": "reasoning", "content": content, "providerData": item}
     camel = _renamed(item, lambda key: _SNAKE.sub(lambda match: match[1].upper(), key))
     return camel if isinstance(camel, dict) else item

@@ -25,6 +25,7 @@ from turnlog.providers.blocks import (
     marked_error,
     media_from_file,
     media_from_url,
+    objects_in,
     parts_of,
     placeholder_text,
     result_parts,
@@ -60,8 +61,7 @@ class OpenAIChatCodec(Codec):
     format = FORMAT
 
     def recognises(self, body: JsonObject) -> bool:
-        calls = body.get("tool_calls")
-        has_function = isinstance(calls, list) and any(isinstance(call, dict) and "function" in call for call in calls)
+        has_function = any("function" in call for call in objects_in(body.get("tool_calls")))
         has_own_field = has_function or "tool_call_id" in body or "function_call" in body
         return has_own_field or body.get("role") in ("developer", "function")
 
@@ -169,9 +169,7 @@ class _Layout:
     def end_results(self) -> None:
         """Send what waits, the media of results last. The turns since the first of these results end behind them."""
         for body in self._calling:
-            calls = body["tool_calls"]
-            assert isinstance(calls, list)  # noqa: S101 - made by `_in_messages`
-            ids = {call["id"] for call in calls if isinstance(call, dict)}
+            ids = {call["id"] for call in objects_in(body["tool_calls"])}
             self.messages += [body, *(result for result in self._results if result["tool_call_id"] in ids)]
         self._calling, self._results = [], []
         if self._media:
@@ -184,8 +182,7 @@ class _Layout:
 
 def _texts_and_media(body: JsonObject) -> tuple[JsonObject, list[JsonValue]]:
     """Return a tool message with texts alone, and its media behind a text that names the call; none where it has no media."""
-    content = body.get("content")
-    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    parts = objects_in(body.get("content"))
     media: list[JsonValue] = [part for part in parts if part["type"] != "text"]
     if not media:
         return body, []

@@ -27,6 +27,7 @@ from turnlog.providers.blocks import (
     marked_error,
     media_from_file,
     media_from_url,
+    objects_in,
     parts_of,
     placeholder_text,
     result_parts,
@@ -57,9 +58,7 @@ class OpenAIResponsesCodec(Codec):
     def recognises(self, body: JsonObject) -> bool:
         if isinstance(body.get("type"), str):
             return True
-        content = body.get("content")
-        parts = content if isinstance(content, list) else []
-        kinds = [string_of(part.get("type")) for part in parts if isinstance(part, dict)]
+        kinds = [string_of(part.get("type")) for part in objects_in(body.get("content"))]
         return any(kind != "input_audio" and kind.startswith(("input_", "output_text")) for kind in kinds)
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
@@ -129,9 +128,8 @@ def _part(part: JsonObject) -> Block:
 
 
 def _reasoning_text(body: JsonObject) -> str:
-    lists = [parts for parts in (body.get("summary"), body.get("content")) if isinstance(parts, list)]
-    texts = [string_of(part.get("text")) for parts in lists for part in parts if isinstance(part, dict)]
-    return "\n".join(text for text in texts if text)
+    parts = objects_in(body.get("summary")) + objects_in(body.get("content"))
+    return "\n".join(text for part in parts if (text := string_of(part.get("text"))))
 
 
 def _message(role: str, content: JsonValue) -> JsonObject:
@@ -162,7 +160,7 @@ def _repaired_item(turn: Turn, body: JsonObject) -> JsonObject | None:
         return body
     role, content = message.role, body.get("content")
     if isinstance(content, list):
-        kinds = {string_of(part.get("type")) for part in content if isinstance(part, dict)}
+        kinds = {string_of(part.get("type")) for part in objects_in(content)}
         is_legal = bool(content) and role != "tool" and not kinds & _PARTS_OF_OTHER_ROLES.get(role, frozenset())
     else:
         is_legal = isinstance(content, str) and role != "tool"

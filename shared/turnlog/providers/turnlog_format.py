@@ -21,6 +21,7 @@ from turnlog.providers.blocks import (
     given_role,
     invalid_message,
     json_text,
+    objects_in,
     placeholder_text,
     role_with,
     string_of,
@@ -37,8 +38,7 @@ class TurnlogCodec(Codec):
     format = FORMAT
 
     def recognises(self, body: JsonObject) -> bool:
-        calls = body.get("tool_calls")
-        has_args = isinstance(calls, list) and any(isinstance(call, dict) and "args" in call for call in calls)
+        has_args = any("args" in call for call in objects_in(body.get("tool_calls")))
         return has_args or "tool_results" in body or "author" in body
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
@@ -129,8 +129,7 @@ def _result(result: JsonValue, index: int, is_error: bool | None) -> ToolResult:
 
 def media_of(blocks: JsonValue) -> tuple[Media, ...]:
     """Return the media in a list of blocks."""
-    parsed = [_block(block) for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
-    return tuple(block for block in parsed if isinstance(block, Media))
+    return tuple(block for block in map(_block, objects_in(blocks)) if isinstance(block, Media))
 
 
 def media_blocks(content: Sequence[Block]) -> list[JsonValue]:

@@ -309,5 +309,4 @@ def _value(parameter: Parameter, text: str) -> int | str | bool:
 
 
 def _not_an_object() -> InvalidInputError:
-    """Return the error for a body that is not a JSON object."""
     return InvalidInputError.at("", "the body is not a JSON object")

@@ -169,7 +169,6 @@ def _needs_async(reason: str) -> InvalidInputError:
 
 
 async def _perform_async(step: LoopStep | StreamEvents) -> Any:
-    """Perform a step in asyncio."""
     if isinstance(step, LoopStep):
         # A session call ends also when the caller is cancelled, so that the loop knows what is in the log.
         return await (run_to_end(step.function) if step.by_session else _call_user_function(step))

@@ -165,7 +165,6 @@ class AgentLoop:
             return reply
 
     def _model_reply(self, window: WindowAnswer) -> Step:
-        """Call the model, and return its reply."""
         plan = self.plan
         value = events_of((yield _user_call(plan.model, window)), plan.format)
         if is_stream(value):

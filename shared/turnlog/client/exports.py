@@ -366,7 +366,6 @@ def _exported(entry: dict[str, Any]) -> ExportedSession:
 
 
 def _folder(session_id: str) -> str:
-    """Return the folder of a session's members."""
     return f"sessions/{safe_id(session_id)}/"
 
 

@@ -68,7 +68,6 @@ def _agent_of(entry: dict[str, Any]) -> str:
 
 
 def _is_message(entry: Any) -> bool:
-    """Return whether an entry of the log is a message."""
     if not isinstance(entry, dict) or entry.get("type") not in ("user", "assistant"):
         return False
     message = entry.get("message")

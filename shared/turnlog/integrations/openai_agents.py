@@ -116,7 +116,6 @@ class TurnlogSession:
             session.append(*bodies[part], meta=meta, format=FORMAT, idempotency_key=f"{key}-{index}")
 
     def _clear(self) -> None:
-        """Remove all items from the view."""
         with suppress(NotFoundError):
             self._session().rewind(1)
 

@@ -212,7 +212,6 @@ class RecordEntries(LogUseCase):
 
 
 def _message_action(message: Located) -> str:
-    """Return the action of a message's entry."""
     if message.event.recall is not None:
         return TOOL_RECALLED
     facts = message.facts

@@ -157,7 +157,6 @@ def _is_object(value: Any) -> bool:
 
 
 def _body_and_meta(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return body and metadata of a message object."""
     data, _, _ = split_storable(value.model_dump())
     role = _ROLES.get(value.type, getattr(value, "role", value.type))
     body: dict[str, Any] = {"role": role, "content": _content(value)}
@@ -310,7 +309,6 @@ def _as_in_window(body: JsonObject) -> JsonObject:
 
 
 def _new_object(body: Mapping[str, Any]) -> Any:
-    """Return a new message object for a body."""
     library = importlib.import_module("langchain_core.messages")
     (message,) = library.convert_to_messages([_with_objects(body)])
     return message

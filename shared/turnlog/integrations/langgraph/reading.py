@@ -318,7 +318,6 @@ class CheckpointValues:
         return restored
 
     def _elements(self, items: Iterable[Item]) -> list[Typed]:
-        """Return the elements of a list's items."""
         elements: list[Typed] = []
         for item in items:
             if isinstance(item, tuple):

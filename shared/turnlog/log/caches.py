@@ -17,7 +17,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
 from turnlog.core.times import DAY_MS, MINUTE_MS
 from turnlog.log.headers import Header, attribute, check_version, item_name
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import SessionKeys, item_at
 from turnlog.log.lines import settings_object
 from turnlog.log.packing import decoding, pack, unpack
 from turnlog.log.payloads import Payloads
@@ -75,7 +75,7 @@ class Caches:
         current again, or 0.
         """
         stamp = max(position, rewound)
-        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "pos": stamp, **content}
+        item = item_at(key, {"pos": stamp, **content})
         if stamp != position:
             item["of"] = position
         self._items.put(item, condition=Less("pos", stamp))
@@ -151,9 +151,7 @@ def directory_item(
         status, active_ms, position, flow = header.status, header.active_ms, header.last, header.flow
         totals = f"{flow.messages} {flow.tokens} {flow.loop.number}"
     key = keys.directory
-    item: dict[str, AttributeValue] = {
-        "pk": key.pk,
-        "sk": key.sk,
+    fields: dict[str, AttributeValue] = {
         "g1pk": key.pk,
         "g1sk": f"{active_ms:013d}#{keys.session_id}",
         "st": status,
@@ -165,15 +163,15 @@ def directory_item(
         "b": _packed(short, max(current.missing, left_out)),
     }
     if header is not None and header.summary is not None:
-        item["sm"] = header.summary.encode()
+        fields["sm"] = header.summary.encode()
     if header is not None and header.sent is not None:
-        item["ws"] = header.sent.encode()
+        fields["ws"] = header.sent.encode()
     if settled:
-        item["ok"] = 1
+        fields["ok"] = 1
     due_ms = due_at(settings, active_ms, status)
     if due_ms is not None:
-        item |= due_index(keys, due_ms)
-    return item
+        fields |= due_index(keys, due_ms)
+    return item_at(key, fields)
 
 
 def due_at(settings: SessionSettings, active_ms: int, status: str) -> int | None:

@@ -32,7 +32,7 @@ from turnlog.log.commit import (
 )
 from turnlog.log.commit_items import CommitItems, PageSize, first_position, page_limit
 from turnlog.log.headers import GENESIS, Header, attribute, chain_hash, hashed_header, header_attributes, listed
-from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key
+from turnlog.log.keys import COMMITS_FROM, META, TAIL_TO, SessionKeys, commit_sort_key, item_at
 from turnlog.log.lines import encode_line, payload_content, stored_line
 from turnlog.log.packing import pack
 from turnlog.log.payloads import INLINE_BYTES, Payloads, PreparedPayload, digest_of
@@ -174,8 +174,8 @@ class CommitLog:
         Return None for the first attempt, else the head that an earlier attempt recorded. The commit of the request, if
         any, comes after that head.
         """
-        key, ttl = keys.request(request.key_hash), self._clock.now_ms() // 1000 + KEPT_SECONDS + SLACK_SECONDS
-        lost = self._items.put({"pk": key.pk, "sk": key.sk, "pos": head, "ttl": ttl}, condition=Absent())
+        ttl = self._clock.now_ms() // 1000 + KEPT_SECONDS + SLACK_SECONDS
+        lost = self._items.put(item_at(keys.request(request.key_hash), {"pos": head, "ttl": ttl}), condition=Absent())
         if lost is None:
             return None
         return attribute(lost.existing, "pos", int) if lost.existing is not None else 0

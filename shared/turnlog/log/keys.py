@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 
 from turnlog.core.errors import NotFoundError
 from turnlog.core.identity import Owner, check_session_id, safe_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.ports import Key
+from turnlog.ports import AttributeValue, Key
 
 COMMITS_FROM, COMMITS_TO = "C#", "C~"
 META, SUMMARY, SYSTEM, STATE = "D#META", "E#SUM", "E#SYS", "S#STATE"
@@ -253,6 +254,11 @@ class SessionKeys:
     def blob_prefix(self) -> str:
         own = f"{self.owner.tenant_id}/{self.owner.user_id}/{safe_id(self.session_id)}/"
         return own + "base/" if self.is_base else own
+
+
+def item_at(key: Key, fields: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """Return an item of this key with these attributes."""
+    return {"pk": key.pk, "sk": key.sk, **fields}
 
 
 def owner_blobs(owner: Owner) -> tuple[str, str]:

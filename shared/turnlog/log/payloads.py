@@ -20,9 +20,9 @@ from turnlog.core.events import Payload
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.log.headers import attribute
-from turnlog.log.keys import BLOB_PLACE, SessionKeys
+from turnlog.log.keys import BLOB_PLACE, SessionKeys, item_at
 from turnlog.log.packing import MAX_UNPACKED_BYTES, pack, unpack
-from turnlog.ports import Absent, BlobStore, Item, ItemTable, Key
+from turnlog.ports import Absent, BlobStore, ItemTable, Key
 from turnlog.windows.ledger import EXTRACTOR_VERSION, bounded, ledger_of_facts
 
 INLINE_BYTES = 2 * 1024
@@ -116,9 +116,8 @@ class Payloads:
         if prepared.blob_name is not None:
             self._blobs.put(prepared.blob_name, prepared.packed)
             return
-        item: Item = {"pk": prepared.key.pk, "sk": prepared.key.sk, "b": prepared.packed}
         # The key has this commit's nonce, so an existing item is from an earlier try of this put whose answer was lost.
-        self._items.put(item, condition=Absent())
+        self._items.put(item_at(prepared.key, {"b": prepared.packed}), condition=Absent())
 
 
 @lazy_dataclass(frozen=True, slots=True)

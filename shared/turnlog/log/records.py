@@ -9,7 +9,7 @@ from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import attribute, check_version, item_name
-from turnlog.log.keys import RecordKeys, SessionKeys
+from turnlog.log.keys import RecordKeys, SessionKeys, item_at
 from turnlog.log.packing import json_in, pack
 from turnlog.log.request_keys import RequestKey
 from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
@@ -132,8 +132,7 @@ class Records:
         """
         if request is None:
             return record_id
-        key = record_keys.request(request.key_hash)
-        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "id": record_id, "ik": request.stamp}
+        item = item_at(record_keys.request(request.key_hash), {"id": record_id, "ik": request.stamp})
         lost = self._items.put(item | self._ttl(ttl_seconds), condition=Absent())
         return record_id if lost is None or lost.existing is None else _made_by(lost.existing, request)
 
@@ -152,8 +151,7 @@ class Records:
         When the record was never stored because its request failed, the name is free again after a minute. No request that
         may store the record is left by then.
         """
-        key = record_keys.name(name)
-        item: Item = {"pk": key.pk, "sk": key.sk, "id": record.id, "c": record.created_ms}
+        item = item_at(record_keys.name(name), {"id": record.id, "c": record.created_ms})
         lost = self._items.put(item, condition=Absent())
         if lost is None or lost.existing is None or lost.existing.get("id") == record.id:
             return True
@@ -166,8 +164,7 @@ class Records:
 
     def point_name(self, record_keys: RecordKeys, name: str, record: Record) -> None:
         """Point a name to this record, unless it points to a newer one."""
-        key = record_keys.name(name)
-        item: Item = {"pk": key.pk, "sk": key.sk, "id": record.id, "c": record.created_ms}
+        item = item_at(record_keys.name(name), {"id": record.id, "c": record.created_ms})
         self._items.put(item, condition=Less("c", record.created_ms))
 
     def named(self, record_keys: RecordKeys, name: str) -> Record | None:
@@ -184,16 +181,9 @@ class Records:
         return next((record for record in self.every(record_keys) if record.content.get("name") == name), None)
 
     def _item(self, record_keys: RecordKeys, record: Record, ttl_seconds: int | None) -> Item:
-        key = record_keys.record(record.id)
-        item: dict[str, AttributeValue] = {
-            "pk": key.pk,
-            "sk": key.sk,
-            "v": SCHEMA_VERSION,
-            "c": record.created_ms,
-            "st": record.status,
-            "b": pack(encode_json(record.content)),
-        }
-        return item | self._ttl(ttl_seconds)
+        content = pack(encode_json(record.content))
+        key, ttl = record_keys.record(record.id), self._ttl(ttl_seconds)
+        return item_at(key, {"v": SCHEMA_VERSION, "c": record.created_ms, "st": record.status, "b": content, **ttl})
 
     def _ttl(self, seconds: int | None) -> dict[str, AttributeValue]:
         return {"ttl": self._clock.now_ms() // 1000 + seconds} if seconds is not None else {}

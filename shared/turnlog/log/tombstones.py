@@ -14,7 +14,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_POSITION
 from turnlog.core.times import DAY_MS
 from turnlog.log.headers import attribute
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import SessionKeys, item_at
 from turnlog.ports import AttributeValue, Clock, Equal, Item, ItemTable, Key, get_item
 
 KEPT_MS = DAY_MS
@@ -33,8 +33,7 @@ _GONE = MAX_POSITION + 1
 
 def slot_tombstone(key: Key, hash: bytes, *, now_ms: int, expired: bool = False) -> Item:
     """Return the tombstone for a slot of the log. Only the chain hash stays."""
-    item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "h": hash}
-    return item | _ttl(now_ms) | ({KEEPS: 1} if expired else {})
+    return item_at(key, {"h": hash}) | _ttl(now_ms) | ({KEEPS: 1} if expired else {})
 
 
 def first_tombstone(keys: SessionKeys, hash: bytes, *, now_ms: int) -> Item:
@@ -42,8 +41,7 @@ def first_tombstone(keys: SessionKeys, hash: bytes, *, now_ms: int) -> Item:
 
     It keeps the id taken until all other items are gone. The sweeper finds it through the expiry index.
     """
-    key, due_ms = keys.commit(1), now_ms + KEPT_MS
-    return {"pk": key.pk, "sk": key.sk, "h": hash, **due_index(keys, due_ms)}
+    return item_at(keys.commit(1), {"h": hash, **due_index(keys, now_ms + KEPT_MS)})
 
 
 def expired_tombstone(keys: SessionKeys, hash: bytes, *, now_ms: int, since_ms: int) -> Item:
@@ -57,8 +55,7 @@ def cache_tombstone(key: Key, *, now_ms: int, expired: bool = False) -> Item:
     ``expired`` marks a session whose full snapshots are kept (`keeps_snapshots`). Its tombstone never expires, so that a
     later erasure of the user finds the snapshots.
     """
-    item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "pos": _GONE}
-    return item | ({KEEPS: 1} if expired else _ttl(now_ms))
+    return item_at(key, {"pos": _GONE, **({KEEPS: 1} if expired else _ttl(now_ms))})
 
 
 def keeps_snapshots(item: Item) -> bool:

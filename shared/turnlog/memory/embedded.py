@@ -22,7 +22,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.memory import Memory, MemoryFact, MemoryPage, Offloaded
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.log.headers import attribute, check_version, item_name
-from turnlog.log.keys import OwnerKeys
+from turnlog.log.keys import OwnerKeys, item_at
 from turnlog.log.packing import decoding, json_in, pack
 from turnlog.ports import Absent, Equal, Item, ItemTable, Key, Query, SearchEngine, TermDocuments, get_item, pages
 
@@ -205,7 +205,7 @@ def _id_of(owner: Owner) -> Callable[[str], str]:
 
 def _item(key: Key, facts: Sequence[MemoryFact], *, revision: int) -> Item:
     rows = [[fact.kind, fact.text, fact.subject, fact.position, fact.time_ms] for fact in facts]
-    return {"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": revision, "b": pack(encode_json(rows))}
+    return item_at(key, {"v": SCHEMA_VERSION, "n": revision, "b": pack(encode_json(rows))})
 
 
 def _part(item: Item) -> _Part:

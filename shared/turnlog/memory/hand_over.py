@@ -31,7 +31,7 @@ from turnlog.jobs.worker import Later, OutageError, StartJobs
 from turnlog.log.commit import Commit, checked_chain
 from turnlog.log.commits import CommitLog
 from turnlog.log.headers import Header, attribute, item_name, short_hash
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import SessionKeys, item_at
 from turnlog.log.packing import json_in, pack
 from turnlog.log.reading import Located, located, message_time, searchable_text
 from turnlog.log.tombstones import due_index
@@ -104,9 +104,7 @@ class Offloads:
         self._items.put(_note_item(keys, note) | index, condition=Equal("n", note.nonce))
 
     def _exchange(self, keys: SessionKeys, before: OffloadProgress, after: OffloadProgress) -> OffloadProgress:
-        key = keys.offloaded
-        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "pos": after.done, "end": after.end}
-        item["st"] = _state(after)
+        item = item_at(keys.offloaded, {"pos": after.done, "end": after.end, "st": _state(after)})
         if after.receipt is not None:
             item["b"] = pack(encode_json(after.receipt))
         condition: Condition = Equal("st", _state(before)) if before.end else Absent()
@@ -123,8 +121,7 @@ def read_note(item: Item) -> OffloadNote:
 
 
 def _note_item(keys: SessionKeys, note: OffloadNote) -> dict[str, AttributeValue]:
-    key = keys.offload_due
-    return {"pk": key.pk, "sk": key.sk, "n": note.nonce, "r": note.reason, "c": note.noted_ms}
+    return item_at(keys.offload_due, {"n": note.nonce, "r": note.reason, "c": note.noted_ms})
 
 
 def _progress_in(item: Item | None) -> OffloadProgress:

@@ -18,7 +18,7 @@ from turnlog.jobs.models import Job
 from turnlog.jobs.worker import TTL_SECONDS, Later, StartJobs, job_answer
 from turnlog.log.caches import session_id_of
 from turnlog.log.headers import item_name, short_hash
-from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, owner_blobs
+from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, item_at, owner_blobs
 from turnlog.log.records import Record, Records
 from turnlog.log.request_keys import raw_request_key
 from turnlog.log.tombstones import (
@@ -325,8 +325,7 @@ class EraseUsers:
         return receipt("erased", counts)
 
     def _mark(self, owner: Owner) -> None:
-        key = OwnerKeys(owner).erasing
-        self.log.items.put({"pk": key.pk, "sk": key.sk, "c": self.log.clock.now_ms()})
+        self.log.items.put(item_at(OwnerKeys(owner).erasing, {"c": self.log.clock.now_ms()}))
 
     def _pass(self, owner: Owner, done_to: str, *, with_erased: bool) -> list[Item]:
         """Return the next entries of the session list behind ``done_to``, by a consistent query; empty at the end.

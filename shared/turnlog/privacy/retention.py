@@ -22,7 +22,7 @@ from turnlog.core.times import DAY_MS, MINUTE_MS
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header, following, item_name
-from turnlog.log.keys import OFFLOAD_DUE, SessionKeys
+from turnlog.log.keys import OFFLOAD_DUE, SessionKeys, item_at
 from turnlog.log.payloads import in_parallel
 from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_shards
 from turnlog.memory.hand_over import AskForOffloads
@@ -101,7 +101,7 @@ class RetainSessions:
             if self._log.clock.now_ms() >= ends_ms:
                 first_left = min(first_left, day)
                 break
-        self._log.items.put({"pk": _SWEPT.pk, "sk": _SWEPT.sk, "pos": first_left})
+        self._log.items.put(item_at(_SWEPT, {"pos": first_left}))
 
     def _process_all(self, due: Iterator[Item], ends_ms: int) -> Iterator[Sequence[str]]:
         """Process entries until ``ends_ms``. Yields the outcomes, as field names of `RetentionCounts`."""

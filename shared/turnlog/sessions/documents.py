@@ -21,7 +21,7 @@ from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.core.times import DAY_MS, LAST_MS, milliseconds_of
 from turnlog.log.headers import attribute, check_version, item_name
-from turnlog.log.keys import DOCUMENTS, SessionKeys
+from turnlog.log.keys import DOCUMENTS, SessionKeys, item_at
 from turnlog.log.packing import pack, unpack
 from turnlog.log.payloads import in_parallel
 from turnlog.log.request_keys import raw_request_key
@@ -121,7 +121,7 @@ class DocumentStore:
 
         def put(name: str) -> None:
             key = keys.document(name)
-            self._items.put({"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": revision, "x": 1, "ttl": ttl})
+            self._items.put(item_at(key, {"v": SCHEMA_VERSION, "n": revision, "x": 1, "ttl": ttl}))
 
         in_parallel(put, document_keys, threads=_PARALLEL)
 
@@ -137,9 +137,9 @@ class DocumentStore:
     # ------------------------------------------------------------ steps
 
     def _item(self, keys: SessionKeys, writing: DocumentWrite) -> dict[str, AttributeValue]:
-        key, packed = keys.document(writing.key), pack(writing.data, beside=writing.key.encode())
-        item: dict[str, AttributeValue] = {"pk": key.pk, "sk": key.sk, "v": SCHEMA_VERSION, "n": writing.revision}
-        item["t"] = self._clock.now_ms() if writing.updated_ms is None else writing.updated_ms
+        packed = pack(writing.data, beside=writing.key.encode())
+        updated_ms = self._clock.now_ms() if writing.updated_ms is None else writing.updated_ms
+        item = item_at(keys.document(writing.key), {"v": SCHEMA_VERSION, "n": writing.revision, "t": updated_ms})
         if len(packed) <= INLINE_BYTES:
             return item | {"b": packed}
         name = f"{hashlib.sha256(writing.key.encode()).hexdigest()[:24]}-{writing.revision}"

@@ -19,7 +19,7 @@ from turnlog.core.session_settings import WINDOW_SETTINGS, SessionSettings
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Header, following
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import SessionKeys, item_at
 from turnlog.log.reading import above_head_error, header_of_moment, position_of_moment
 from turnlog.log.request_keys import RequestKey, request_key
 from turnlog.sessions.history_routes import RewindSession
@@ -146,8 +146,7 @@ class ForkOrigin:
         """Write the first commit of the fork and return it; None when a session of that id exists."""
         log, position = self._log, self.header.last
         shared = log.commits.holding(self._parent, position)
-        key = self._parent.fork(keys.session_id)
-        log.items.put({"pk": key.pk, "sk": key.sk, "c": log.clock.now_ms()})
+        log.items.put(item_at(self._parent.fork(keys.session_id), {"c": log.clock.now_ms()}))
         # An erasure of the parent that begins after this write sees the fork.
         log.commits.tail(self._parent)
         first, now_ms = shared.header.last + 1, log.clock.now_ms()

@@ -17,7 +17,7 @@ from turnlog.log.caches import Caches, CurrentSettings, directory_item, is_listi
 from turnlog.log.commit import header_in
 from turnlog.log.commits import CommitLog, Tail
 from turnlog.log.headers import Header
-from turnlog.log.keys import OwnerKeys, RecordKeys, SessionKeys, commit_sort_key
+from turnlog.log.keys import OwnerKeys, RecordKeys, SessionKeys, commit_sort_key, item_at
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Record, Records
 from turnlog.log.tombstones import is_cache_tombstone
@@ -59,7 +59,7 @@ class SessionLog:
         if own.erasing in stored:
             raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
         if own.user not in stored:
-            self.items.put({"pk": own.user.pk, "sk": own.user.sk, "n": owner.user})
+            self.items.put(item_at(own.user, {"n": owner.user}))
 
     def short_settings(self, keys: SessionKeys, tail: Tail) -> CurrentSettings:
         """Return the current settings without system text, tools, and a long policy or metadata.
@@ -168,9 +168,7 @@ class SessionLog:
                 item = get_item(self.items, _SECRET)
                 if item is None:
                     secret_bytes = hashlib.sha256(self.ids.nonce() + self.ids.new_id().encode()).digest()
-                    conflict = self.items.put(
-                        {"pk": _SECRET.pk, "sk": _SECRET.sk, "b": secret_bytes}, condition=Absent()
-                    )
+                    conflict = self.items.put(item_at(_SECRET, {"b": secret_bytes}), condition=Absent())
                     item = conflict.existing if conflict is not None else {"b": secret_bytes}
             secret = item["b"] if item is not None else b""
             if not isinstance(secret, bytes) or not secret:

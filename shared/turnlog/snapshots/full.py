@@ -20,7 +20,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import last_of_stretch
 from turnlog.log.commit import VERIFIED
 from turnlog.log.headers import GENESIS, chain_hash, hashed_header
-from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, PAYLOAD_BLOBS, SessionKeys, commit_sort_key
+from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, PAYLOAD_BLOBS, SessionKeys, commit_sort_key, item_at
 from turnlog.log.packing import line_digest, pack
 from turnlog.log.records import Record
 from turnlog.ports import MAX_PAGE_BYTES, BlobStore, Clock, Condition, Item, Key, Lost, Page, Query, item_size_bytes
@@ -183,7 +183,7 @@ class ArchiveItems:
         # A payload is named after the slot that its commit tried first. If another commit won it, the next part may hold this one.
         for sealed in self._archive.from_position(int(digits)):
             if kind == "R" and key.sk in sealed.contents:
-                return payload_item(key, sealed.contents[key.sk])
+                return item_at(key, {"b": pack(sealed.contents[key.sk])})
             if kind == "C" and str(sealed.item["sk"]) >= key.sk:
                 return commit_item(key.pk, sealed) if sealed.item["sk"] == key.sk else None
         return None
@@ -195,11 +195,6 @@ def commit_item(partition: str, sealed: SealedCommit) -> Item:
     covered = hashed_header(str(item["sk"]), item)
     item["b"] = pack(b"\n".join(sealed.lines), beside=covered, item_bytes=item_size_bytes(item) + 1)
     return item
-
-
-def payload_item(key: Key, content: bytes) -> Item:
-    """Return the item of a payload."""
-    return {"pk": key.pk, "sk": key.sk, "b": pack(content)}
 
 
 @lazy_dataclass(frozen=True, slots=True)

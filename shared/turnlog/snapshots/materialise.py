@@ -23,7 +23,7 @@ from turnlog.log.commit import checked_chain, read_commit, stored_lines
 from turnlog.log.commit_items import as_shared, logged
 from turnlog.log.commits import CommitLog
 from turnlog.log.headers import Header, item_name
-from turnlog.log.keys import COMMITS_FROM, SessionKeys, commit_sort_key
+from turnlog.log.keys import COMMITS_FROM, SessionKeys, commit_sort_key, item_at
 from turnlog.log.packing import pack
 from turnlog.log.payloads import Payloads, in_parallel, is_blob
 from turnlog.log.tombstones import (
@@ -41,7 +41,7 @@ from turnlog.log.tombstones import (
 )
 from turnlog.ports import Absent, AttributeValue, BlobStore, Condition, Equal, Item, Key, Query
 from turnlog.sessions.session_log import SessionLog
-from turnlog.snapshots.full import commit_item, payload_item
+from turnlog.snapshots.full import commit_item
 from turnlog.snapshots.segment_format import SealedCommit
 
 _KIND, _HIDDEN_KIND = "k", "mk"
@@ -145,7 +145,7 @@ class Materialiser:
         self._log.write_listing(keys, header, self._log.settings_from_log(keys, header))
 
     def _mark(self, keys: SessionKeys, token: bytes) -> None:
-        mark: dict[str, AttributeValue] = {"pk": keys.partition, "sk": keys.meta.sk, "pos": 0, MATERIALISING: token}
+        mark = item_at(keys.meta, {"pos": 0, MATERIALISING: token})
         lost = self._items.put(mark, condition=Absent())
         if lost is None or lost.existing is None or MATERIALISING in lost.existing:
             return
@@ -167,7 +167,7 @@ class Materialiser:
 
     def _put_payload(self, keys: SessionKeys, contents: Mapping[str, bytes], payload: Payload, blob_of: BlobOf) -> None:
         if not is_blob(payload):
-            item = payload_item(Key(keys.partition, payload.place), contents[payload.place])
+            item = item_at(Key(keys.partition, payload.place), {"b": pack(contents[payload.place])})
             self._items.put(item, condition=Absent())
             return
         name = keys.payload_blob(payload.place)

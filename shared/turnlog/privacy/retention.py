@@ -130,9 +130,9 @@ class RetainSessions:
         if name.startswith("C#"):
             start_due(self._start_job, self._erasure, keys, name, due, "release")
             return "released"
-        if name == OFFLOAD_DUE:
-            return self._hand_over(keys)
         tail = self._log.commits.find_tail(keys)
+        if name == OFFLOAD_DUE:  # a hand-over to long-term memory that has not happened
+            return self._offload.again(keys, tail.header if tail is not None else None)
         if tail is None:
             if self._erasure.expired_ms(keys) is not None:
                 start_due(self._start_job, self._erasure, keys, keys.directory.sk, due, "expired")
@@ -145,11 +145,6 @@ class RetainSessions:
                 return "timed_out"
         self._write_entry(keys, tail)
         return "moved"
-
-    def _hand_over(self, keys: SessionKeys) -> str:
-        """Ask again for a hand-over to long-term memory that has not happened."""
-        tail = self._log.commits.find_tail(keys)
-        return self._offload.again(keys, tail.header if tail is not None else None)
 
     def _time_out(self, keys: SessionKeys, settings: SessionSettings) -> None:
         """Commit that the session is inactive. This fences nobody: the next commit makes the session active again."""

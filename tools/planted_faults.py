@@ -412,8 +412,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/privacy/redact.py",
-                'lost = self._items.put({**bare, "b": packed}, condition=Equal("b", item["b"]))',
-                'lost = self._items.put({**bare, "b": item["b"]}, condition=Equal("b", item["b"]))',
+                'lost = self._items.put(with_lines(item, new_lines), condition=Equal("b", item["b"]))',
+                'lost = self._items.put(item, condition=Equal("b", item["b"]))',
             ),
         ),
         ("tests/privacy/test_redact.py::test_e5_a_redacted_body_is_nowhere",),

@@ -327,6 +327,11 @@ def as_shared(item: Item, shared: int = MAX_POSITION) -> Item:
         return item
     first = first_position(item)
     lines = [line if first + index <= end else hidden(line) for index, line in enumerate(stored_lines(item))]
+    return with_lines(item, lines)
+
+
+def with_lines(item: Item, lines: Sequence[bytes]) -> Item:
+    """Return a commit's item with these lines of its events, in place of those that it may have."""
     bare = {name: value for name, value in item.items() if name != "b"}
     covered = hashed_header(log_key(item), item)
     return {**bare, "b": pack(b"\n".join(lines), beside=covered, item_bytes=item_size_bytes(bare) + 1)}

@@ -21,16 +21,16 @@ from turnlog.core.messages import Message, neutral
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
 from turnlog.log.commit import VERIFIED, Commit, stored_lines
-from turnlog.log.commit_items import MAX_EVENTS, Forks, first_position
+from turnlog.log.commit_items import MAX_EVENTS, Forks, first_position, with_lines
 from turnlog.log.commits import Draft, Tail
-from turnlog.log.headers import following, hashed_header, log_key
+from turnlog.log.headers import following
 from turnlog.log.keys import BLOB_PLACE, COMMITS_TO, SessionKeys, answers_prefix, commit_sort_key, export_blob
 from turnlog.log.lines import Redacted, bare_summary, covers, place_left, redacted_message
 from turnlog.log.packing import json_in, line_digest, pack
 from turnlog.log.request_keys import raw_request_key
 from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
 from turnlog.memory.hand_over import OffloadCopies
-from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, Query, get_item, item_size_bytes, pages
+from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, Query, get_item, pages
 from turnlog.privacy.erase import WORK_MS, plus, purge_after_last_pass, receipt, second_pass, until_due
 from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.privacy.redacted_archives import RedactedParts
@@ -113,10 +113,7 @@ class Redaction:
             new_lines = redacted.redact_lines(lines, first)
             if new_lines == lines:
                 return 0
-            bare = {name: value for name, value in item.items() if name != "b"}
-            covered = hashed_header(log_key(item), item)
-            packed = pack(b"\n".join(new_lines), beside=covered, item_bytes=item_size_bytes(bare) + 1)
-            lost = self._items.put({**bare, "b": packed}, condition=Equal("b", item["b"]))
+            lost = self._items.put(with_lines(item, new_lines), condition=Equal("b", item["b"]))
             VERIFIED.forget(item)
             if lost is None:
                 return 1

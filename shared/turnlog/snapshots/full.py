@@ -19,6 +19,7 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import last_of_stretch
 from turnlog.log.commit import VERIFIED
+from turnlog.log.commit_items import with_lines
 from turnlog.log.headers import GENESIS, chain_hash, hashed_header
 from turnlog.log.keys import COMMITS_FROM, COMMITS_TO, PAYLOAD_BLOBS, SessionKeys, commit_sort_key, item_at
 from turnlog.log.packing import line_digest, pack
@@ -191,10 +192,7 @@ class ArchiveItems:
 
 def commit_item(partition: str, sealed: SealedCommit) -> Item:
     """Return the item of a commit as it was stored, for another partition."""
-    item: dict[str, Any] = {"pk": partition, **sealed.item}
-    covered = hashed_header(str(item["sk"]), item)
-    item["b"] = pack(b"\n".join(sealed.lines), beside=covered, item_bytes=item_size_bytes(item) + 1)
-    return item
+    return with_lines({"pk": partition, **sealed.item}, sealed.lines)
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import pytest
 
 from tests.conftest import SAMPLES
 from tests.effort import is_full
-from tests.server.conftest import Reader
+from tests.server.conftest import Reader, new_context
 from tests.support.pictures import png
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
@@ -68,12 +68,18 @@ def url(app: Application, log: Turnlog) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def shared_reader(browser: Any, url: str) -> Iterator[Reader]:
-    reader = Reader(browser, url)
-    reader.context.grant_permissions(["clipboard-read", "clipboard-write"])
+def shared_context(browser: Any) -> Iterator[Any]:
+    context = new_context(browser)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def shared_reader(shared_context: Any, url: str) -> Reader:
+    reader = Reader(shared_context, url)
     reader.open()
-    yield reader
-    reader.close()
+    return reader
 
 
 @pytest.fixture
@@ -86,17 +92,20 @@ def reader(shared_reader: Reader) -> Iterator[Reader]:
 
 
 @pytest.fixture
-def new_reader(browser: Any, url: str) -> Iterator[Callable[..., Reader]]:
-    """Make a page of its own, for tests that need another language, clock or server."""
-    readers = list[Reader]()
+def new_reader(browser: Any, shared_context: Any, url: str) -> Iterator[Callable[..., Reader]]:
+    """Make a page of its own, for tests that load it anew or need another server; apart for those that need another language
+    or clock."""
+    readers, contexts = list[Reader](), list[Any]()
 
-    def make(base: str = url, **options: Any) -> Reader:
-        readers.append(Reader(browser, base, **options))
+    def make(base: str = url, *, apart: bool = False, **options: Any) -> Reader:
+        if apart or options:
+            contexts.append(new_context(browser, **options))
+        readers.append(Reader(contexts[-1] if apart or options else shared_context, base))
         return readers[-1]
 
     yield make
-    for reader in readers:
-        reader.close()
+    for item in (*readers, *contexts):
+        item.close()
     assert [trouble for reader in readers for trouble in reader.trouble] == []
 
 
@@ -426,7 +435,7 @@ def test_new_messages_appear_by_a_request_a_second_at_most_and_none_while_hidden
     """The page has a clock of the test's own."""
     session = log.sessions.create("live")
     session.append({"role": "user", "content": "first"})
-    reader = new_reader()
+    reader = new_reader(apart=True)
     page = reader.page
     page.clock.install()
     page.add_init_script(POLLS)
@@ -472,7 +481,7 @@ def test_nothing_of_an_erased_session_stays_on_the_page(new_reader: Callable[...
     session.append({"role": "user", "content": "a secret"})
     page = new_reader().open("/inspector#/s/erased/messages")
     page.wait_for_selector("text=a secret")
-    reader = new_reader()
+    reader = new_reader(apart=True)
     reader.page.clock.install()
     listed = reader.open()
     listed.wait_for_selector("text=A secret title")

@@ -5,15 +5,22 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import re
+import string
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 import pytest
 
 PLAIN = frozenset({"S", "B"})
 """Types whose value is compared and measured as it is."""
+JSON_TYPE = "application/x-amz-json-1.0"
+"""The content type of requests to DynamoDB and SQS."""
 
 
 @contextmanager
@@ -25,6 +32,11 @@ def quick_moto() -> Iterator[None]:
         _list_the_partition_that_a_query_asks_for(patch)
         _look_names_up_once(patch)
         _read_replaced_items_from_memory(patch)
+        _find_who_answers_an_address_once(patch)
+        _build_json_requests_at_once(patch)
+        _find_members_of_a_dict_by_name(patch)
+        _leave_signatures_out(patch)
+        _start_at_once(patch)
         yield
 
 
@@ -165,3 +177,166 @@ def _read_replaced_items_from_memory(patch: pytest.MonkeyPatch) -> None:
 def _plain_type(text: str) -> Any:
     kind: Any = importlib.import_module("moto.dynamodb.models.dynamo_type").DynamoType
     return kind({"S": text})
+
+
+def _find_who_answers_an_address_once(patch: pytest.MonkeyPatch) -> None:
+    """moto compares the address of each request with those of 200 services, then makes a list of all addresses of the one."""
+    from moto import backend_index, backends
+    from moto.core import botocore_stubber
+    from moto.core.base_backend import BaseBackend
+    from moto.core.models import DEFAULT_ACCOUNT_ID
+    from moto.core.request import normalize_request
+    from moto.core.utils import get_equivalent_url_in_aws_domain
+    from moto.moto_api._internal.moto_random import MotoRandom
+    from werkzeug.exceptions import HTTPException
+
+    stubber: Any = botocore_stubber.BotocoreStubber
+    process, urls_of = stubber.process_request, BaseBackend.urls.fget  # type: ignore[attr-defined]
+    urls = dict[tuple[type, tuple[str, ...]], Any]()
+
+    def cached_urls(self: Any) -> Any:
+        key = type(self), tuple(self.url_bases)
+        if key not in urls:
+            urls[key] = urls_of(self)
+        return urls[key]
+
+    @functools.lru_cache(4096)
+    def answering(address: str) -> Callable[..., Any] | None:
+        for service, pattern in backend_index.backend_url_patterns:
+            if pattern.match(address) and service in ("dynamodb", "s3", "sqs", "sts"):
+                regions: Any = backends.get_backend(service)[DEFAULT_ACCOUNT_ID]
+                backend = regions["us-east-1" if "us-east-1" in regions else "aws"]
+                for url, method in backend.urls.items():
+                    if re.match(url, address):
+                        return method  # type: ignore[no-any-return]
+            elif pattern.match(address):
+                break
+        return None
+
+    @functools.wraps(process)
+    def process_request(self: Any, request: Any) -> Any:
+        parsed, _ = get_equivalent_url_in_aws_domain(request.url)
+        method = answering(f"{parsed.scheme}://{parsed.netloc}{parsed.path}")
+        if method is None:
+            return process(self, request)
+        asked = normalize_request(request)
+        try:
+            return method(asked, asked.raw_url, asked.headers)
+        except HTTPException as error:
+            return error.code, error.get_headers(), error.get_body()
+
+    def random_string(self: Any, length: int = 20, include_digits: bool = True, lower_case: bool = False) -> str:
+        pool = string.ascii_letters + (string.digits if include_digits else "")
+        text = "".join(self.choices(pool, k=length))
+        return text.lower() if lower_case else text
+
+    patch.setattr(BaseBackend, "urls", property(cached_urls))
+    patch.setattr(stubber, "process_request", process_request)
+    patch.setattr(MotoRandom, "get_random_string", random_string)
+
+
+def _build_json_requests_at_once(patch: pytest.MonkeyPatch) -> None:
+    """moto makes a WSGI request by Werkzeug's builder, which parses and quotes what has no need of it, and looks for forms."""
+    from moto.core.request import PRESERVED_HEADER_NAMES_ENVIRON_KEY, Request, environ_key_for_header
+    from werkzeug.datastructures import ImmutableMultiDict
+
+    build: Any = Request.from_primitives.__func__  # type: ignore[attr-defined]
+    ports = {"http": "80", "https": "443"}
+
+    @functools.wraps(build)
+    def from_primitives(cls: Any, method: str, url: str, headers: Any, body: Any = None) -> Any:
+        parsed = urlparse(url)
+        is_plain = parsed.scheme in ports and url.isascii() and "%" not in url and not parsed.query
+        texts = {name: value.decode() if isinstance(value, bytes) else value for name, value in headers.items()}
+        if type(body) is not bytes or not body or not is_plain or texts.get("Content-Type") != JSON_TYPE:
+            return build(cls, method, url, headers, body)
+        environ = {
+            "REQUEST_METHOD": method,
+            "SCRIPT_NAME": "",
+            "PATH_INFO": unquote(parsed.path),
+            "QUERY_STRING": "",
+            "REQUEST_URI": parsed.path,
+            "RAW_URI": parsed.path,
+            "SERVER_NAME": parsed.netloc.partition(":")[0],
+            "SERVER_PORT": parsed.netloc.partition(":")[2] or ports[parsed.scheme],
+            "HTTP_HOST": parsed.netloc,
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "wsgi.version": (1, 0),
+            "wsgi.url_scheme": parsed.scheme,
+            "wsgi.input": BytesIO(body),
+            "wsgi.errors": sys.stderr,
+            "wsgi.multithread": False,
+            "wsgi.multiprocess": False,
+            "wsgi.run_once": False,
+            "CONTENT_TYPE": JSON_TYPE,
+            "CONTENT_LENGTH": str(len(body)),
+        }
+        for name, text in texts.items():
+            key = environ_key_for_header(name)
+            if key.startswith("HTTP_") and key != "HTTP_TRANSFER_ENCODING":
+                environ[key] = text
+        request = cls(environ)
+        request.environ[PRESERVED_HEADER_NAMES_ENVIRON_KEY] = {}
+        request._cached_data = body
+        vars(request).update(data=body, form=ImmutableMultiDict(), files=ImmutableMultiDict())
+        return request
+
+    patch.setattr(Request, "from_primitives", classmethod(from_primitives))
+
+
+def _find_members_of_a_dict_by_name(patch: pytest.MonkeyPatch) -> None:
+    """moto makes the list of names that a member of an answer may have, in four spellings, for each member of each answer."""
+    from moto.core.serialize import AttributePickerContext, ResponseSerializer
+
+    value_of = ResponseSerializer.get_value
+
+    @functools.wraps(value_of)
+    def quickly(self: Any, value: Any, key: str, shape: Any) -> Any:
+        picker = self._value_picker
+        if type(value) is not dict or getattr(picker, "response_transformers", True):
+            return value_of(self, value, key, shape)
+        names = vars(shape).setdefault("names_in_a_dict", {})
+        if key not in names:
+            models = self.operation_model, self.operation_model.service_model
+            context = AttributePickerContext({}, key, shape, *models, key_path="")
+            names[key] = tuple(dict.fromkeys(picker.get_possible_keys(context)))
+        for name in names[key]:
+            if "." in name:
+                return value_of(self, value, key, shape)
+            if name in value:
+                return value[name]
+        return None
+
+    patch.setattr(ResponseSerializer, "get_value", quickly)
+
+
+def _leave_signatures_out(patch: pytest.MonkeyPatch) -> None:
+    """moto reads who has signed a request, and when, and never checks the signature. Addresses are signed as ever."""
+    auth: Any = importlib.import_module("botocore.auth")
+    sign = auth.SigV4Auth.add_auth
+
+    def add_auth(self: Any, request: Any) -> None:
+        if type(self) is not auth.SigV4Auth or self.credentials is None or ".amazonaws.com" not in request.url:
+            return sign(self, request)
+        request.context["timestamp"] = auth.get_current_datetime().strftime(auth.SIGV4_TIMESTAMP)
+        self._modify_request_before_signing(request)
+        scope = f"AWS4-HMAC-SHA256 Credential={self.scope(request)}"
+        request.headers["Authorization"] = f"{scope}, SignedHeaders=host, Signature={0:064x}"
+        return None
+
+    patch.setattr(auth.SigV4Auth, "add_auth", add_auth)
+
+
+def _start_at_once(patch: pytest.MonkeyPatch) -> None:
+    """moto tells `requests`, which no SDK of AWS uses, of 1,600 addresses; botocore looks for proxies for each client."""
+    from botocore.endpoint import EndpointCreator
+    from moto.core import models
+
+    def enable(self: Any, reset: bool = True) -> None:
+        models.botocore_stubber.enabled = True
+        if reset:
+            self.reset()
+        models.responses_mock.start()
+
+    patch.setattr(models.MockAWS, "_enable_patching", enable)
+    patch.setattr(EndpointCreator, "_get_proxies", lambda _creator, _url: {})

@@ -92,4 +92,4 @@ full: lint $(VENV)/dev.stamp  ## Run everything, which takes hours; write docs/c
 clean:  ## Remove what was made
 	rm -rf $(VENV) .venv-* .mcp-conformance .aws-sam build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-include mk/skips.mk mk/aws.mk mk/clients.mk mk/e2e.mk mk/frameworks.mk mk/local.mk mk/emulators.mk mk/mcp.mk mk/peers.mk mk/suites.mk mk/windows.mk
+include mk/skips.mk mk/aws.mk mk/clients.mk mk/e2e.mk mk/frameworks.mk mk/local.mk mk/lowest.mk mk/emulators.mk mk/mcp.mk mk/peers.mk mk/suites.mk mk/windows.mk

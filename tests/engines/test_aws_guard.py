@@ -11,7 +11,6 @@ from botocore.awsrequest import AWSPreparedRequest
 from botocore.exceptions import ClientError, ConnectionClosedError
 from moto import mock_aws
 from moto.core.botocore_stubber import BotocoreStubber
-from moto.core.request import Request
 from moto.dynamodb.models import dynamo_type
 from moto.dynamodb.models.table import Table
 
@@ -495,22 +494,6 @@ def test_values_of_quick_moto_compare_and_measure_as_those_of_moto() -> None:
         assert copy.deepcopy(value) == value
         for other in map(kind, values):
             assert (value == other) is kind.__eq__.__wrapped__(value, other)
-
-
-def test_a_request_of_quick_moto_is_that_of_moto() -> None:
-    build: Any = Request.from_primitives.__func__  # type: ignore[attr-defined]
-    headers = {"X-Amz-Target": b"DynamoDB_20120810.Query", "Content-Type": b"application/x-amz-json-1.0", "x-a_b": "c"}
-    for url in ("https://dynamodb.eu-central-1.amazonaws.com/", "http://sqs.localhost:1234/queue", "http://a/%20?b=1"):
-        for body in (b'{"Key": "\xc3\xa4"}', b"", None, "text"):
-            for kind in ({}, {"Content-Type": "application/x-www-form-urlencoded"}, {"Content-Length": "5"}):
-                requests = [make(Request, "POST", url, headers | kind, body) for make in (build, build.__wrapped__)]
-                quick, plain = (
-                    (request.data, request.form, request.files, request.raw_url, list(request.headers))
-                    for request in requests
-                )
-                assert quick == plain
-                environs = [{**request.environ, "wsgi.input": 0, "werkzeug.request": 0} for request in requests]
-                assert list(environs[0].items()) == list(environs[1].items())
 
 
 @pytest.mark.usefixtures("client")

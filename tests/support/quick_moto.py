@@ -7,20 +7,15 @@ import importlib
 import inspect
 import re
 import string
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BytesIO
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 import pytest
 
 PLAIN = frozenset({"S", "B"})
 """Types whose value is compared and measured as it is."""
-JSON_TYPE = "application/x-amz-json-1.0"
-"""The content type of requests to DynamoDB and SQS."""
 
 
 @contextmanager
@@ -33,7 +28,6 @@ def quick_moto() -> Iterator[None]:
         _look_names_up_once(patch)
         _read_replaced_items_from_memory(patch)
         _find_who_answers_an_address_once(patch)
-        _build_json_requests_at_once(patch)
         _find_members_of_a_dict_by_name(patch)
         _leave_signatures_out(patch)
         _start_at_once(patch)
@@ -233,55 +227,6 @@ def _find_who_answers_an_address_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BaseBackend, "urls", property(cached_urls))
     patch.setattr(stubber, "process_request", process_request)
     patch.setattr(MotoRandom, "get_random_string", random_string)
-
-
-def _build_json_requests_at_once(patch: pytest.MonkeyPatch) -> None:
-    """moto makes a WSGI request by Werkzeug's builder, which parses and quotes what has no need of it, and looks for forms."""
-    from moto.core.request import PRESERVED_HEADER_NAMES_ENVIRON_KEY, Request, environ_key_for_header
-    from werkzeug.datastructures import ImmutableMultiDict
-
-    build: Any = Request.from_primitives.__func__  # type: ignore[attr-defined]
-    ports = {"http": "80", "https": "443"}
-
-    @functools.wraps(build)
-    def from_primitives(cls: Any, method: str, url: str, headers: Any, body: Any = None) -> Any:
-        parsed = urlparse(url)
-        is_plain = parsed.scheme in ports and url.isascii() and "%" not in url and not parsed.query
-        texts = {name: value.decode() if isinstance(value, bytes) else value for name, value in headers.items()}
-        if type(body) is not bytes or not body or not is_plain or texts.get("Content-Type") != JSON_TYPE:
-            return build(cls, method, url, headers, body)
-        environ = {
-            "REQUEST_METHOD": method,
-            "SCRIPT_NAME": "",
-            "PATH_INFO": unquote(parsed.path),
-            "QUERY_STRING": "",
-            "REQUEST_URI": parsed.path,
-            "RAW_URI": parsed.path,
-            "SERVER_NAME": parsed.netloc.partition(":")[0],
-            "SERVER_PORT": parsed.netloc.partition(":")[2] or ports[parsed.scheme],
-            "HTTP_HOST": parsed.netloc,
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "wsgi.version": (1, 0),
-            "wsgi.url_scheme": parsed.scheme,
-            "wsgi.input": BytesIO(body),
-            "wsgi.errors": sys.stderr,
-            "wsgi.multithread": False,
-            "wsgi.multiprocess": False,
-            "wsgi.run_once": False,
-            "CONTENT_TYPE": JSON_TYPE,
-            "CONTENT_LENGTH": str(len(body)),
-        }
-        for name, text in texts.items():
-            key = environ_key_for_header(name)
-            if key.startswith("HTTP_") and key != "HTTP_TRANSFER_ENCODING":
-                environ[key] = text
-        request = cls(environ)
-        request.environ[PRESERVED_HEADER_NAMES_ENVIRON_KEY] = {}
-        request._cached_data = body
-        vars(request).update(data=body, form=ImmutableMultiDict(), files=ImmutableMultiDict())
-        return request
-
-    patch.setattr(Request, "from_primitives", classmethod(from_primitives))
 
 
 def _find_members_of_a_dict_by_name(patch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,13 @@ LOWEST := .venv-lowest
 
 .PHONY: lowest
 
-$(LOWEST)/run.stamp: pyproject.toml mk/lowest.mk
+$(LOWEST)/run.stamp: pyproject.toml mk/lowest-requirements.txt mk/lowest.mk
 	@test -n "$(PYTHON)" || { echo "Turnlog needs Python 3.11 or later on PATH"; exit 1; }
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
 	@echo "Installing the oldest versions that Turnlog allows into $(LOWEST) (once) ..."
-	@$(LOWEST)/bin/python $(PIP_INSTALL) uv
-	@$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+	@$(LOWEST)/bin/python $(PIP_INSTALL) -r mk/lowest-requirements.txt
+	@$(LOWEST)/bin/uv pip install -q --python $(LOWEST)/bin/python --upgrade --resolution lowest-direct -r mk/lowest-requirements.txt \
 		-e '.[aws,cli,langchain,langgraph,local,mcp,moto,openai-agents,otel,strands]'
-	@$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python anthropic cfn-lint hypothesis jsonpatch \
-		langgraph-checkpoint-conformance openapi-spec-validator opentelemetry-sdk pytest pytest-socket pytest-timeout \
-		pytest-xdist schemathesis
 	@touch $@
 
 # Old versions warn of what is newer, generated pages are those of the newest pydantic, and one module compares Turnlog with the

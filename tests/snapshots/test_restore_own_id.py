@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Harness
 from tests.effort import FEWEST, boundaries, is_full
 from tests.log.everything import blobs_of, held, items_of
-from tests.support.erasing import CANARY, OWNER, message_of, of_session, worked
+from tests.support.erasing import CANARY, OWNER, TOMBSTONE, message_of, of_session, worked
 from tests.support.jobs import deliver
 from tests.support.own_ids import back, erased, expiring
 from tests.support.restores import fold, unseen
@@ -243,6 +243,23 @@ def half_made(session: Session, session_id: str, **how: Any) -> None:
         patch.setattr(Materialiser, "add", stop)
         with pytest.raises(UnavailableError):
             session.restore_snapshot("whole", session_id=session_id, **how)
+
+
+def test_a_restore_that_stopped_is_erased_under_a_new_id_and_goes_on_under_its_own(harness: Harness) -> None:
+    """The snapshots of the expired session are what the second one is made of."""
+    session, other = told(harness), harness.log().sessions.of("other")
+    harness.clock.advance(3 * DAY + 1)
+    erased(harness)
+    harness.clock.advance(DAY)
+    erased(harness)
+    half_made(session, "other")
+    half_made(session, "s", as_="rewind")
+    with pytest.raises(NotFoundError):
+        session.erase()
+    assert worked(harness, other.erase()).status == "done"
+    assert {name for item in of_session(harness, "other") for name in item} <= TOMBSTONE
+    VERIFIED.clear()
+    assert back(harness, session).title == "t"
 
 
 def test_a_claim_of_a_person_that_is_erased_leaves_nothing(harness: Harness) -> None:

@@ -376,7 +376,7 @@ def by_bucket(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
     """Signed addresses lead to moto's bucket without a socket."""
     from turnlog.client import over_http as downloads
 
-    def fetch(url: str, into: Any, **_: Any) -> None:
+    def fetch(url: str, into: Any, *_: Any) -> None:
         name = url.partition("?")[0].split("/", 3)[3]
         data = request.getfixturevalue("harness").app.engine.blobs.get(name)
         if data is None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from typing import Any
@@ -15,6 +17,7 @@ from tests.support.deadlines import HANGS, silent
 from turnlog import Turnlog
 from turnlog.client.over_http import MAX_WAIT_SECONDS, HttpBackend
 from turnlog.core.errors import InvalidInputError, ThrottledError, UnavailableError
+from turnlog.core.limits import MAX_BODY_BYTES
 from turnlog.engines import SystemClock
 from turnlog.engines.http_post import open_connection
 from turnlog.testing.fixed import FixedClock, SequentialIds
@@ -44,6 +47,28 @@ def test_a_service_that_never_ends_its_answer_is_left_at_the_deadline(gate: Gate
         assert caught.value.error_code == "deadline_exceeded" and isinstance(caught.value.__cause__, TimeoutError)
         gate.plan, log.backend.deadline_seconds = [], None  # type: ignore[attr-defined]
         assert log.health().status == "ok", "the next call has a connection of its own"
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("hang", HANGS)
+@pytest.mark.parametrize("place", ["service", "storage"])
+def test_the_deadline_of_a_call_holds_for_what_it_fetches_and_uploads(gate: Gate, hang: str, place: str) -> None:
+    url = f"{gate.url if place == 'storage' else ''}/v1/downloads/x"
+    answers = {
+        "elsewhere": status(303, body=json.dumps({"url": url, "status": 200}).encode()),
+        "upload": status(200, body=json.dumps({"url": f"{gate.url}/file", "expires_at": "", "headers": {}}).encode()),
+    }
+    large = {"role": "user", "content": "x" * (MAX_BODY_BYTES + 1)}
+    with opened(gate, SystemClock(), deadline_seconds=0.2, timeout_seconds=9) as log:
+        for name, call in {
+            "elsewhere": log.sessions.of("a").info,
+            "upload": lambda: log.sessions.of("a").append(large),
+        }.items():
+            gate.plan = [answers[name], *[HANGS[hang]] * 9]
+            start = time.monotonic()
+            with pytest.raises(UnavailableError, match="no answer in time"):
+                call()
+            assert time.monotonic() - start < 5, name
 
 
 @pytest.mark.network

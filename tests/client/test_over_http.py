@@ -29,6 +29,7 @@ from turnlog.core.errors import (
     Problem,
     SessionEndedError,
     TurnlogError,
+    UnavailableError,
     VersionMismatchError,
 )
 from turnlog.core.identity import Owner
@@ -419,6 +420,21 @@ def test_a_download_tells_a_link_that_has_expired_from_a_storage_that_fails(faul
         assert (caught.value.error_code, content.getvalue()) == (code, b"")
         fetch(gate.url + LINK, content)
         assert (content.getvalue(), gate.received[1].target) == (b"x" * 100_000, LINK.encode())
+
+
+def cut_short(handler: Any) -> bool:
+    """An answer whose connection closes before its end."""
+    handler.wfile.write(b"HTTP/1.1 200 x\r\nContent-Length: 100\r\n\r\n" + b"x" * 90)
+    raise ConnectionAbortedError
+
+
+@pytest.mark.network
+def test_a_download_that_ends_early_is_an_error() -> None:
+    with gated() as (_, gate):
+        gate.plan = [cut_short]
+        with pytest.raises(UnavailableError, match="10 bytes early") as caught:
+            fetch(gate.url + LINK, BytesIO())
+    assert caught.value.error_code == "download_failed"
 
 
 @pytest.mark.network

@@ -722,6 +722,19 @@ def test_an_export_that_breaks_leaves_the_file_as_it_was(harness: Harness, tmp_p
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_download_that_is_not_the_export_leaves_the_file_as_it_was(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = harness.log()
+    session, path = filled(log, 4), tmp_path / "s.zip"
+    path.write_bytes(b"before")
+    monkeypatch.setattr(log.backend, "download", lambda url, into: into.write(b"PK, and no more"))
+    with pytest.raises(UnavailableError, match="differs from the export") as caught:
+        session.export(path)
+    assert caught.value.error_code == "download_failed" and path.read_bytes() == b"before"
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_an_import_tells_how_far_it_is_after_each_request(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exports, "MAX_BATCH_COMMITS", 3)
     data, positions = exported(filled(harness.log(), 8, batch=1)), list[int]()

@@ -110,14 +110,15 @@ class Connections:
     ) -> tuple[HttpAnswer, bool]:
         """Send a request on a connection, and read the answer. Returns it with whether the connection will close."""
         content = call.data or (b"" if call.method in _BODIES else None)
-        left_seconds = functools.partial(self._left_seconds, ends_ms)
+        left_seconds = functools.partial(self.left_seconds, ends_ms)
         connection.timeout = left_seconds()
         if connection.sock is None:
             _connect(connection)
         with send(connection, call.method, call.target, call.headers, content, left_seconds) as response:
             return HttpAnswer(response.status, response.headers, response.read()), response.will_close
 
-    def _left_seconds(self, ends_ms: int | None) -> float:
+    def left_seconds(self, ends_ms: int | None) -> float:
+        """Return how long a wait may take before the time ``ends_ms``. Raises `TimeoutError` when the time is over."""
         if ends_ms is None:
             return self._timeout_seconds
         left = (ends_ms - self._clock.now_ms()) / 1000

@@ -127,21 +127,26 @@ def _saved(
 ) -> Export:
     export = answer if isinstance(answer, Export) else _awaited(backend, answer, timeout_seconds)
     with _opened(into) as file:
-        counted = cast("BinaryIO", _Counted(file, export.size_bytes, on_bytes)) if on_bytes is not None else file
-        backend.download(export.url, counted)
+        download = _Download(file, export.size_bytes, on_bytes)
+        backend.download(export.url, cast("BinaryIO", download))
+        if download.digest.hexdigest() != export.sha256:
+            raise UnavailableError("the download differs from the export; try again", code="download_failed")
     return export
 
 
-class _Counted:
-    """A file to write to that reports its progress."""
+class _Download:
+    """A file to write to that reports its progress, and has the SHA-256 of what was written."""
 
-    def __init__(self, file: BinaryIO, size: int, on_bytes: OnBytes) -> None:
+    def __init__(self, file: BinaryIO, size: int, on_bytes: OnBytes | None) -> None:
         self._file, self._size, self._on_bytes, self._done = file, size, on_bytes, 0
+        self.digest = sha256()
 
     def write(self, data: bytes) -> int:
         written = self._file.write(data)
+        self.digest.update(data)
         self._done += len(data)
-        self._on_bytes(self._done, self._size)
+        if self._on_bytes is not None:
+            self._on_bytes(self._done, self._size)
         return written
 
 

@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -32,7 +33,7 @@ from turnlog.core.identity import check_agent_id, check_session_id, correlation_
 from turnlog.core.json_values import checked_json, encode_json
 from turnlog.core.limits import MAX_BODY_BYTES, MAX_EVENT_BODY_BYTES, MAX_UPLOAD_BYTES, event_bytes
 from turnlog.engines import RandomIds, SystemClock
-from turnlog.engines.http_post import open_connection, web_address
+from turnlog.engines.http_post import open_connection, send, web_address
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
 from turnlog.log.request_keys import checked_key
@@ -48,33 +49,39 @@ Seconds = TypeVar("Seconds", bound=float | None)
 
 @contextmanager
 def _exchanged(
-    method: str, url: str, data: bytes | None, timeout_seconds: float, what: str
+    method: str, url: str, data: bytes | None, left_seconds: Callable[[], float], what: str
 ) -> Iterator[http.client.HTTPResponse]:
     """Send a request to the storage, and yield its answer. Raises `UnavailableError` when the exchange breaks."""
     parts = urlsplit(url)
-    connection = open_connection(parts, timeout_seconds=timeout_seconds)
+    connection = open_connection(parts)
     try:
-        connection.request(method, f"{parts.path}?{parts.query}" if parts.query else parts.path, data)
-        yield connection.getresponse()
+        connection.timeout = left_seconds()
+        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        yield send(connection, method, target, {}, data, left_seconds)
     except (OSError, http.client.HTTPException) as error:
         raise UnavailableError(f"the {what} was interrupted: {_reason(error)}", code=f"{what}_failed") from error
     finally:
         connection.close()
 
 
-def fetch(url: str, into: BinaryIO, *, timeout_seconds: float = 30.0) -> None:
-    """Write the bytes behind a URL to ``into``, in pieces. Raises `NotFoundError` if there are none or the link has expired."""
-    with _exchanged("GET", url, None, timeout_seconds, "download") as answer:
+def fetch(url: str, into: BinaryIO, left_seconds: Callable[[], float] = lambda: 30.0) -> None:
+    """Write the bytes behind a URL to ``into``, in pieces, each within ``left_seconds()``.
+
+    Raises `NotFoundError` if there are none or the link has expired, and `UnavailableError` for an answer that is not whole.
+    """
+    with _exchanged("GET", url, None, left_seconds, "download") as answer:
         if answer.status in (403, 404, 410):
             raise NotFoundError("the download link has expired: request a new one", code="link_expired")
         if answer.status != 200:
             raise UnavailableError(f"the storage answered {answer.status}", code="download_failed")
         shutil.copyfileobj(answer, into)
+        if answer.length:  # the library says nothing of a body that ends early
+            raise UnavailableError(f"the download ended {answer.length} bytes early", code="download_failed")
 
 
-def put(url: str, data: bytes, *, timeout_seconds: float = 30.0) -> None:
+def put(url: str, data: bytes, left_seconds: Callable[[], float] = lambda: 30.0) -> None:
     """Upload bytes to a URL. Raises `UnavailableError` when the storage does not take them; the call may be repeated."""
-    with _exchanged("PUT", url, data, timeout_seconds, "upload") as answer:
+    with _exchanged("PUT", url, data, left_seconds, "upload") as answer:
         if answer.status != 200:
             raise UnavailableError(f"the storage answered {answer.status} to an upload", code="upload_failed")
 
@@ -206,8 +213,8 @@ class HttpBackend:
         self._max_tries = max_tries
         self._clock = clock if clock is not None else SystemClock()
         self._ids = ids if ids is not None else RandomIds()
-        self._timeout_seconds = _seconds("timeout_seconds", timeout_seconds)
-        self._connections = Connections(base, timeout_seconds=self._timeout_seconds, clock=self._clock)
+        timeout_seconds = _seconds("timeout_seconds", timeout_seconds)
+        self._connections = Connections(base, timeout_seconds=timeout_seconds, clock=self._clock)
 
     def __str__(self) -> str:
         owner = (
@@ -243,11 +250,13 @@ class HttpBackend:
             key = self._ids.new_id() if idempotency_key is None else checked_key(idempotency_key)
             headers[KEY_HEADER] = _header_value("idempotency_key", key)
         call = HttpCall(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers)
+        deadline_seconds = self.deadline_seconds
+        ends_ms = self._clock.now_ms() + round(deadline_seconds * 1000) if deadline_seconds is not None else None
         if operation == "append_messages" and data is not None and _is_too_large_to_send(data):
-            call = self._uploaded(call, data)
-        answer = self._tried(call, deadline_seconds=self.deadline_seconds)
+            call = self._uploaded(call, data, ends_ms)
+        answer = self._tried(call, ends_ms)
         if answer.status == _SEE_OTHER:
-            answer = self._stored(answer)
+            answer = self._stored(answer, ends_ms)
         if answer.status >= 300:
             raise self.error_of_answer(answer, data)
         return self.parsed_answer(route, answer)
@@ -267,36 +276,39 @@ class HttpBackend:
         """Do nothing: a service does its own jobs."""
 
     def download(self, url: str, into: BinaryIO) -> None:
+        self._download(url, into)
+
+    def _download(self, url: str, into: BinaryIO, ends_ms: int | None = None) -> None:
         if urlsplit(url).scheme:
-            fetch(url, into, timeout_seconds=self._timeout_seconds)
+            fetch(url, into, partial(self._connections.left_seconds, ends_ms))
             return
-        answer = self._tried(HttpCall("GET", self._prefix + url, None, dict(self._headers)))
+        answer = self._tried(HttpCall("GET", self._prefix + url, None, dict(self._headers)), ends_ms)
         if answer.status >= 300:
             raise self.error_of_answer(answer)
         into.write(answer.data)
 
-    def _uploaded(self, call: HttpCall, data: bytes) -> HttpCall:
+    def _uploaded(self, call: HttpCall, data: bytes, ends_ms: int | None) -> HttpCall:
         """Upload the body of a call to the address that the service names, and return the call with a reference to it.
 
         Returns the call itself where the service takes it as it is.
         """
         upload: dict[str, Any] = {"upload": hashlib.sha256(data).hexdigest()}
         ask = replace(call, data=encode_json({**upload, "size_bytes": len(data)}))
-        answer = self._tried(ask, deadline_seconds=self.deadline_seconds)
+        answer = self._tried(ask, ends_ms)
         place = answer.json()
         if answer.status >= 300 or not isinstance(place, dict) or "url" not in place:
             raise self.error_of_answer(answer, data)
         if place["url"] is None:
             return call
-        put(place["url"], data, timeout_seconds=self._timeout_seconds)
+        put(place["url"], data, partial(self._connections.left_seconds, ends_ms))
         return replace(call, data=encode_json(upload))
 
-    def _stored(self, answer: HttpAnswer) -> HttpAnswer:
+    def _stored(self, answer: HttpAnswer, ends_ms: int | None = None) -> HttpAnswer:
         """Fetch an answer that was too large to send, from the URL that was sent in its place."""
         place, content = answer.json(), BytesIO()
         if not isinstance(place, dict) or not isinstance(place.get("url"), str) or type(place.get("status")) is not int:
             raise UnavailableError(f"{self.url} answered {_SEE_OTHER}, but not as Turnlog does", code="not_turnlog")
-        self.download(place["url"], content)
+        self._download(place["url"], content, ends_ms)
         return replace(answer, status=place["status"], data=content.getvalue())
 
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:
@@ -313,9 +325,8 @@ class HttpBackend:
     def close(self) -> None:
         self._connections.close()
 
-    def _tried(self, call: HttpCall, *, deadline_seconds: float | None = None) -> HttpAnswer:
+    def _tried(self, call: HttpCall, ends_ms: int | None = None) -> HttpAnswer:
         """Try a request until it is answered, and return the last answer. Raises `UnavailableError` when there is none."""
-        ends_ms = self._clock.now_ms() + round(deadline_seconds * 1000) if deadline_seconds is not None else None
         pause_seconds, tries_left = _FIRST_PAUSE_SECONDS, self._max_tries
         while True:
             tries_left -= 1

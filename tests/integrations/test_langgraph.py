@@ -411,6 +411,27 @@ def test_a_checkpoint_is_there_whole_or_not_at_all_and_a_repeated_put_brings_it(
         assert first is not None and first.pending_writes == [("task", "m", ["b"]), ("task", "x", "y" * 9_000)]
 
 
+def test_a_run_whose_thread_is_deleted_while_it_is_read_goes_on_with_what_it_writes(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = harness.log()
+    call, saver = log.backend.call, TurnlogSaver(log)
+    branch = Branch(saver)
+    branch.put("1", m=["a" * 200, "b" * 200])
+
+    def reading(operation: str, **options: Any) -> Any:
+        if operation == "put_documents":
+            branch.get()
+        return call(operation, **options)
+
+    monkeypatch.setattr(log.backend, "call", reading)
+    saver.delete_thread("t")
+    monkeypatch.undo()
+    branch.put("2", x=["c"])
+    fresh = branch.get(saver=TurnlogSaver(harness.log()))
+    assert fresh is not None and fresh.checkpoint["channel_values"] == {"x": ["c"]}
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("what", ["prune", "copy", "delete", "runs"])
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

@@ -145,6 +145,26 @@ def test_items_expire_and_are_swept(harness: Harness) -> None:
     assert item.created_at == created < item.updated_at
 
 
+@pytest.mark.parametrize("read", ["get", "search"])
+@pytest.mark.parametrize("value", [{"n": 2}, None])
+def test_a_read_that_lets_the_time_begin_again_undoes_no_newer_write(
+    harness: Harness, read: str, value: dict[str, int] | None
+) -> None:
+    log, now = harness.log(), 10**12
+    other = TurnlogStore(log, now_ms=lambda: now)
+    other.put(("a",), "k", {"n": 1}, ttl=10)
+
+    def written_meanwhile() -> int:
+        """Write what the reader does not know yet: it asks for the time just before it writes."""
+        other.batch([PutOp(("a",), "k", value, ttl=10)])
+        return now
+
+    reader = TurnlogStore(log, now_ms=written_meanwhile)
+    reader.get(("a",), "k") if read == "get" else reader.search(("a",))
+    item = other.get(("a",), "k", refresh_ttl=False)
+    assert (item.value if item is not None else None) == value
+
+
 def test_a_value_that_is_no_json_is_refused_by_name(harness: Harness) -> None:
     store = TurnlogStore(harness.log())
     with pytest.raises(InvalidInputError, match="'k' in 'a' is not JSON"):

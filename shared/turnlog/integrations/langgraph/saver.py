@@ -309,8 +309,10 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
         The messages stay in the log: `Session.erase` deletes them.
         """
-        self._cache.forget(thread_id=str(thread_id))
-        self._threads.delete(str(thread_id))
+        try:
+            self._threads.delete(str(thread_id))
+        finally:
+            self._cache.forget(thread_id=str(thread_id))
         if self._channel is not None:
             self._logs.clear(str(thread_id))
 
@@ -326,8 +328,10 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             self._sweep(thread_id, others)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        self._cache.forget(thread_id=str(target_thread_id))
-        Writer(self._threads).copy(str(source_thread_id), str(target_thread_id))
+        try:
+            Writer(self._threads).copy(str(source_thread_id), str(target_thread_id))
+        finally:
+            self._cache.forget(thread_id=str(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         if strategy not in ("keep_latest", "delete"):

@@ -13,7 +13,8 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -36,8 +37,9 @@ from langgraph.store.base import (
 )
 from langgraph.store.memory import InMemoryStore
 
+from turnlog.client.documents import Document
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import InvalidInputError
+from turnlog.core.errors import DocumentChangedError, InvalidInputError
 from turnlog.engines import SystemClock
 from turnlog.integrations.langgraph.threads import short
 from turnlog.integrations.sessions import KeptDocuments
@@ -48,6 +50,8 @@ _MS_PER_MINUTE = 60_000
 _NOW_MS = SystemClock().now_ms
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 Stored = dict[str, Any]
+Match = tuple[Document, Stored]
+"""An item that was read: its document, and the JSON in it."""
 
 
 class TurnlogStore(BaseStore):
@@ -89,7 +93,8 @@ class TurnlogStore(BaseStore):
     def sweep_ttl(self) -> int:
         """Delete expired items, and return their number."""
         now = self._now_ms()
-        expired = [key for key, stored in self._list(()) if _expires(stored) <= now]
+        listed = self._documents.list(_ROOT)
+        expired = [document.key for document in listed if _expires(json.loads(document.data)) <= now]
         if expired:
             self._documents.delete(expired)
         return len(expired)
@@ -98,27 +103,24 @@ class TurnlogStore(BaseStore):
 
     def _read(self, op: GetOp | SearchOp | ListNamespacesOp) -> Result:
         if isinstance(op, GetOp):
-            stored = self._get([(op.namespace, op.key)])
-            self._refresh(op.refresh_ttl, stored)
-            return next((_item(value) for value in stored.values()), None)
-        return self._search(op) if isinstance(op, SearchOp) else _in_memory(self._unexpired(())).batch([op])[0]
+            matches = self._get([(op.namespace, op.key)])
+            self._refresh(op.refresh_ttl, matches)
+            return next((_item(stored) for _, stored in matches), None)
+        return self._search(op) if isinstance(op, SearchOp) else _in_memory(self._list(())).batch([op])[0]
 
-    def _get(self, names: Iterable[tuple[tuple[str, ...], str]]) -> dict[str, Stored]:
-        """Return the items that are there, by their documents' keys."""
-        documents = self._documents.get_many([_key(*name) for name in names])
-        stored = {key: json.loads(document.data) for key, document in documents.items()}
-        return {key: value for key, value in stored.items() if _expires(value) > self._now_ms()}
+    def _get(self, names: Iterable[tuple[tuple[str, ...], str]]) -> list[Match]:
+        return self._unexpired(self._documents.get_many([_key(*name) for name in names]).values())
 
-    def _list(self, prefix: tuple[str, ...]) -> Iterator[tuple[str, Stored]]:
-        for document in self._documents.list(_folder(prefix)):
-            yield document.key, json.loads(document.data)
+    def _list(self, prefix: tuple[str, ...]) -> list[Match]:
+        return self._unexpired(self._documents.list(_folder(prefix)))
 
-    def _unexpired(self, prefix: tuple[str, ...]) -> list[tuple[str, Stored]]:
+    def _unexpired(self, documents: Iterable[Document]) -> list[Match]:
         now = self._now_ms()
-        return [(key, stored) for key, stored in self._list(prefix) if _expires(stored) > now]
+        matches = ((document, json.loads(document.data)) for document in documents)
+        return [(document, stored) for document, stored in matches if _expires(stored) > now]
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
-        matches = self._unexpired(op.namespace_prefix)
+        matches = self._list(op.namespace_prefix)
         if op.filter:
             filtered = _in_memory(matches).search((), filter=op.filter, limit=len(matches))
             names = {(item.namespace, item.key) for item in filtered}
@@ -129,7 +131,7 @@ class TurnlogStore(BaseStore):
             order = sorted(range(len(matches)), key=lambda index: -(scores[index] or 0.0))
             matches, scores = [matches[index] for index in order], [scores[index] for index in order]
         page = slice(op.offset, op.offset + op.limit)
-        self._refresh(op.refresh_ttl, dict(matches[page]))
+        self._refresh(op.refresh_ttl, matches[page])
         return [
             SearchItem(**_item(stored).dict() | {"namespace": tuple(stored["namespace"])}, score=score)
             for (_, stored), score in zip(matches[page], scores[page], strict=True)
@@ -148,17 +150,14 @@ class TurnlogStore(BaseStore):
     def _put(self, ops: Mapping[tuple[tuple[str, ...], str], PutOp]) -> None:
         if not ops:
             return
-        before, now = self._get(ops), self._now_ms()
+        before, now = {document.key: stored for document, stored in self._get(ops)}, self._now_ms()
         by_key = {_key(*name): op for name, op in ops.items()}
         new = {key: self._stored(op, before.get(key), now) for key, op in by_key.items() if op.value is not None}
         gone = [key for key, op in by_key.items() if op.value is None and key in before]
         if new:
-            self._write(new)
+            self._documents.put_many({key: _dumped(stored) for key, stored in new.items()})
         if gone:
             self._documents.delete(gone)
-
-    def _write(self, items: Mapping[str, Stored]) -> None:
-        self._documents.put_many({key: _dumped(stored) for key, stored in items.items()})
 
     def _stored(self, op: PutOp, before: Stored | None, now: int) -> Stored:
         stored: Stored = {"namespace": op.namespace, "key": op.key, "value": op.value, "updated": now, "read": now}
@@ -175,11 +174,13 @@ class TurnlogStore(BaseStore):
             stored["vectors"] = self._embedder.embed_documents(texts) if texts else []
         return stored
 
-    def _refresh(self, is_wanted: bool, items: Mapping[str, Stored]) -> None:
-        """Let the time of items that expire begin again."""
-        expiring = {key: {**stored, "read": self._now_ms()} for key, stored in items.items() if "ttl" in stored}
-        if is_wanted and expiring:
-            self._write(expiring)
+    def _refresh(self, is_wanted: bool, matches: Iterable[Match]) -> None:
+        """Let the time of items that expire begin again, unless they were changed or deleted since they were read."""
+        for document, stored in matches if is_wanted else ():
+            if "ttl" in stored:
+                data = _dumped({**stored, "read": self._now_ms()})
+                with suppress(DocumentChangedError):
+                    self._documents.put(document.key, data, if_revision=document.revision)
 
 
 def _folder(namespace: Sequence[str]) -> str:
@@ -220,10 +221,10 @@ def _name(stored: Stored) -> tuple[tuple[str, ...], str]:
     return tuple(stored["namespace"]), stored["key"]
 
 
-def _in_memory(items: Iterable[tuple[str, Stored]]) -> InMemoryStore:
+def _in_memory(matches: Iterable[Match]) -> InMemoryStore:
     """Return items in LangGraph's store in memory, which applies filters and lists namespaces."""
     store = InMemoryStore()
-    store.batch([PutOp(*_name(stored), stored["value"]) for _, stored in items])
+    store.batch([PutOp(*_name(stored), stored["value"]) for _, stored in matches])
     return store
 
 

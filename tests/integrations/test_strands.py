@@ -6,11 +6,12 @@ import asyncio
 import base64
 import importlib
 import runpy
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.conftest import ROOT, Harness
 from tests.effort import boundaries
 from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
+from turnlog.core.errors import DocumentChangedError
+from turnlog.integrations.strands.storage import PartedValues
 
 
 @pytest.fixture(scope="module")
@@ -317,6 +320,55 @@ def test_large_values_are_whole_and_leave_nothing_behind(harness: Harness, agent
 
     asyncio.run(run())
     assert list(harness.log().sessions.get("s").documents.list()) == []
+
+
+def test_a_large_value_that_is_refused_leaves_nothing_behind(harness: Harness, agents: Any) -> None:
+    documents = harness.log().sessions.create("s").documents
+    values = PartedValues(documents)
+    values.write("k", b"a" * 20_000, if_absent=True)
+    before = [document.key for document in documents.list()]
+    for _ in range(2):
+        with pytest.raises(DocumentChangedError):
+            values.write("k", b"b" * 20_000, if_absent=True)
+    assert [document.key for document in documents.list()] == before and values.read("k") == b"a" * 20_000
+
+
+@pytest.mark.parametrize("size", [1, 20_000])
+def test_a_change_takes_in_what_another_changed_meanwhile(harness: Harness, agents: Any, size: int) -> None:
+    documents = harness.log().sessions.create("s").documents
+    values, others = PartedValues(documents), iter([b"b" * size])
+    values.write("k", b"a" * size)
+
+    def change(value: bytes) -> bytes:
+        for other in others:
+            values.change("k", lambda _, other=other: other)  # type: ignore[misc]
+        return value + b"c"
+
+    assert values.change("k", change)
+    assert values.read("k") == b"b" * size + b"c"
+    assert len(list(documents.list())) == (1 if size == 1 else 2), "the value, and its part"
+
+
+def test_a_cancelled_write_ends_before_the_cancellation_goes_on(
+    harness: Harness, agents: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, write = agents.TurnlogStorage(harness.log(), "s"), PartedValues.write
+
+    def slow(*arguments: Any) -> None:
+        time.sleep(0.2)
+        write(*arguments)
+
+    monkeypatch.setattr(PartedValues, "write", slow)
+
+    async def run() -> bytes | None:
+        task = asyncio.create_task(storage.write("k", b"v"))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return cast("bytes | None", await storage.read("k"))
+
+    assert asyncio.run(run()) == b"v"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

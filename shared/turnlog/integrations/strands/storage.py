@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import copy
 import json
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from strands.storage import Storage, storage
 from strands.types.exceptions import StorageError
 
+from turnlog.client import retried
+from turnlog.client.async_calls import run_to_end
 from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import CorruptError, TurnlogError
+from turnlog.core.errors import CorruptError, DocumentChangedError, TurnlogError
 from turnlog.core.json_values import canonical_json
 from turnlog.engines import RandomIds
 from turnlog.integrations.sessions import KeptDocuments, stored_ids
@@ -45,19 +46,27 @@ class PartedValues:
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
         """Write a value. With ``if_absent``, raises `DocumentChangedError` when the key exists."""
-        self._write(key, data, None if if_absent else self._documents.get(key), if_absent=if_absent)
+        if if_absent:
+            self._write(key, data, None, if_absent=True)
+        else:
+            self._write(key, data, self._documents.get(key))
 
     def read(self, key: str) -> bytes | None:
         stored = self._read(key)
         return None if stored is None else stored[0]
 
     def change(self, key: str, change: Callable[[bytes], bytes]) -> bool:
-        """Replace the value with ``change(value)``. Returns False when the key does not exist."""
-        stored = self._read(key)
-        if stored is None:
-            return False
-        self._write(key, change(stored[0]), stored[1])
-        return True
+        """Replace the value with ``change(value)``, whoever else changes it. Returns False when the key does not exist."""
+
+        def attempt() -> bool:
+            stored = self._read(key)
+            if stored is None:
+                return False
+            value, document = stored
+            self._write(key, change(value), document, if_revision=document.revision)
+            return True
+
+        return retried(attempt, DocumentChangedError)
 
     def delete(self, key: str) -> None:
         self._documents.delete([key, *self._parts_of(self._documents.get(key))])
@@ -83,20 +92,22 @@ class PartedValues:
                 return b"".join(parts[name].data for name in names), document
         raise CorruptError("parts of a value are not there", item=key)
 
-    def _write(self, key: str, data: bytes, before: Document | None, *, if_absent: bool = False) -> None:
-        """Write a value in place of the document ``before``, and delete the parts of the latter."""
-        if len(data) < _INLINE:
-            self._documents.put(key, _WHOLE + data, if_absent=if_absent)
-        else:
+    def _write(self, key: str, data: bytes, before: Document | None, **condition: Any) -> None:
+        """Write a value in place of the document ``before``, and delete its parts. ``condition`` is one of `Documents.put`."""
+        parts, document = dict[str, bytes](), _WHOLE + data
+        if len(data) >= _INLINE:
             name = _IDS.new_id()
-            starts = range(0, len(data), MAX_DOCUMENT_BYTES)
-            parts = {
-                _part(name, number): data[start : start + MAX_DOCUMENT_BYTES] for number, start in enumerate(starts)
-            }
-            header = _NAMED + canonical_json({"name": name, "parts": len(parts)})
-            self._documents.put_many(parts, then={} if if_absent else {key: header})
-            if if_absent:
-                self._documents.put(key, header, if_absent=True)
+            for number, start in enumerate(range(0, len(data), MAX_DOCUMENT_BYTES)):
+                parts[_part(name, number)] = data[start : start + MAX_DOCUMENT_BYTES]
+            document = _NAMED + canonical_json({"name": name, "parts": len(parts)})
+        if parts:
+            self._documents.put_many(parts, then={} if condition else {key: document})
+        if condition or not parts:
+            try:
+                self._documents.put(key, document, **condition)
+            except DocumentChangedError:
+                self._documents.delete(parts)
+                raise
         if names := self._parts_of(before):
             self._documents.delete(names)
 
@@ -185,7 +196,7 @@ class TurnlogStorage(Storage):
 async def _in_thread(operation: Callable[[], T], message: str) -> T:
     """Run an operation in a thread, to its end even when cancelled. Raises Turnlog errors as `StorageError`."""
     try:
-        return await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(operation)))
+        return await run_to_end(operation)
     except TurnlogError as error:
         raise StorageError(f"{message}: {error.detail}") from error
 

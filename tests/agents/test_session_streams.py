@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -257,30 +258,74 @@ def test_a_cancelled_one_is_kept_before_the_cancellation_goes_on(harness: Harnes
     assert stored(session) == [({"role": "assistant", "content": "Hel"}, "interrupted")]
 
 
+class Connection:
+    """A provider's stream, async and not. With ``fails``, closing it raises an error."""
+
+    def __init__(self, closing: str = "close", *, fails: bool = False) -> None:
+        self.closed, self._fails = 0, fails
+        setattr(self, closing, self._aclose if closing == "aclose" else self._close)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(chunks())
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return asynchronous(chunks())
+
+    def _close(self) -> None:
+        self.closed += 1
+        if self._fails:
+            raise BrokenError
+
+    async def _aclose(self) -> None:
+        await asyncio.sleep(0)
+        self._close()
+
+
+@pytest.mark.parametrize("closing", ["sync", "close", "aclose"])
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("error", [None, ZeroDivisionError])
+def test_one_that_is_left_is_kept_and_its_connection_closed_whatever_fails(
+    harness: Harness, closing: str, fails: bool, error: type[Exception] | None
+) -> None:
+    session, connection = asked(harness), Connection("aclose" if closing == "aclose" else "close", fails=fails)
+
+    def left(text: str) -> bool:
+        if text == "Hel" and error is not None:
+            raise error
+        return text == "Hel"
+
+    def read() -> None:
+        with session.stream(connection) as stream:
+            while not left(stream.text):
+                next(stream)
+
+    async def read_async() -> None:
+        async with session.stream_async(connection) as stream:
+            while not left(stream.text):
+                await anext(stream)
+
+    expected = error or (BrokenError if fails else None)
+    with pytest.raises(expected) if expected is not None else nullcontext() as caught:
+        read() if closing == "sync" else asyncio.run(read_async())
+    if error is not None and fails:
+        assert "was not closed" in caught.value.__notes__[0]
+    assert connection.closed == 1
+    assert stored(session) == [({"role": "assistant", "content": "Hel"}, "interrupted")]
+
+
 @pytest.mark.parametrize("name", ["aclose", "close"])
 def test_an_async_one_that_is_left_is_kept_its_connection_closed_and_over(harness: Harness, name: str) -> None:
-    session, closed = asked(harness), list[int]()
-
-    async def aclose() -> None:
-        await asyncio.sleep(0)
-        closed.append(1)
-
-    class Connection:
-        def __aiter__(self) -> AsyncIterator[Any]:
-            return asynchronous(chunks())
-
-    connection = Connection()
-    setattr(connection, name, aclose if name == "aclose" else lambda: closed.append(1))
+    session, connection = asked(harness), Connection(name)
 
     async def run() -> list[Any]:
-        async with session.stream_async(connection) as stream:  # type: ignore[arg-type]
+        async with session.stream_async(connection) as stream:
             async for _ in stream:
                 if stream.text == "Hel":
                     break
         await stream.aclose()
         return [chunk async for chunk in stream]
 
-    assert (asyncio.run(run()), closed) == ([], [1])
+    assert (asyncio.run(run()), connection.closed) == ([], 1)
     assert stored(session) == [({"role": "assistant", "content": "Hel"}, "interrupted")]
 
 

@@ -273,12 +273,13 @@ class SessionStream(_SavingStream[E]):
 
     def close(self) -> None:
         """Stop reading from the provider, and append the reply so far. A repeated call does nothing."""
-        if not self._is_over:
-            self._is_over = True
-            close = getattr(self._events, "close", None)
-            if callable(close):
+        close = getattr(self._events, "close", None)
+        was_over, self._is_over = self._is_over, True
+        try:
+            if not was_over and callable(close):
                 close()
-        self.save()
+        finally:
+            self.save()
 
     def __enter__(self) -> SessionStream[E]:
         return self
@@ -316,24 +317,28 @@ class AsyncSessionStream(_SavingStream[E]):
 
     async def aclose(self) -> None:
         """Stop reading from the provider, and append the reply so far. A repeated call does nothing."""
-        if not self._is_over:
-            self._is_over = True
-            close = getattr(self._events, "aclose", None) or getattr(self._events, "close", None)
-            if callable(close):
-                closing = close()
-                if asyncio.iscoroutine(closing):
-                    await closing
-        await run_to_end(self.save)
+        close = getattr(self._events, "aclose", None) or getattr(self._events, "close", None)
+        was_over, self._is_over = self._is_over, True
+        try:
+            closing = close() if not was_over and callable(close) else None
+            if asyncio.iscoroutine(closing):
+                await closing
+        finally:
+            await run_to_end(self.save)
 
     async def __aenter__(self) -> AsyncSessionStream[E]:
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
+        try:
             await self.aclose()
-        else:
-            self._is_over = True
-            await run_to_end(partial(_save_after_error, error, self.save))
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"{_FAILED}: {failure}")
+
+
+_FAILED = "what was streamed was not saved, or the stream was not closed"
 
 
 def _save_after_error(error: BaseException, save: Callable[[], object]) -> None:
@@ -341,4 +346,4 @@ def _save_after_error(error: BaseException, save: Callable[[], object]) -> None:
     try:
         save()
     except Exception as failure:  # noqa: BLE001 - the caller gets the stream's own error
-        error.add_note(f"what was streamed was not saved: {failure}")
+        error.add_note(f"{_FAILED}: {failure}")

@@ -41,6 +41,13 @@ def test_snapshots_are_taken_listed_shown_restored_and_deleted(data: Path) -> No
     refused("snapshot", "restore", SESSION, "before", "--as", "x", *where, code=2, says="rewind")
 
 
+def test_the_file_of_a_session_whose_id_has_a_slash_lies_here(data: Path) -> None:
+    with Turnlog.open(data) as log:
+        log.sessions.create("team/a")
+    ok("export", "team/a", "--data", data)
+    assert zipfile.is_zipfile("team-a.zip")
+
+
 def test_an_export_comes_back_by_import(data: Path, tmp_path: Path) -> None:
     said = ok("export", SESSION, "--data", data)
     assert said.startswith(f"{SESSION}.zip: 1 session, ")

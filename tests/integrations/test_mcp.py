@@ -287,6 +287,17 @@ def test_sessions_messages_and_windows_are_resources(harness: Harness) -> None:
     assert "no session" not in read_all(make_server(log, "team/desk:1"), session_uri("other"))[0], "it knows no other"
 
 
+def test_the_newest_messages_are_there_behind_any_number_of_other_events(harness: Harness) -> None:
+    from turnlog.integrations.mcp import make_server, session_uri
+
+    session = harness.log().sessions.create("desk")
+    session.extend([{"role": "user", "content": str(number)} for number in range(101)])
+    for number in range(4):
+        session.update(title=str(number))
+    (messages,) = read_all(make_server(harness.log()), f"{session_uri('desk')}/messages")
+    assert [message["body"]["content"] for message in messages["messages"]] == [str(number) for number in range(1, 101)]
+
+
 def test_half_a_character_of_a_message_is_sent_as_a_replacement_character(harness: Harness) -> None:
     """The SDK sends UTF-8. An answer that has no UTF-8 is never sent, and its client waits without end."""
     from mcp import Client

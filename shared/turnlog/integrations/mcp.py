@@ -248,9 +248,8 @@ def _add_resources(server: MCPServer[Any], log: Turnlog, only: str | None) -> No
 
     def messages(session_id: str) -> str:
         """The newest 100 messages of a session, with their positions."""
-        of_session = log.sessions.of(session_id)
-        after = max(0, of_session.info().head - _MESSAGES)
-        return _json(of_session.page(after=after, limit=_MESSAGES).model_dump(mode="json"))
+        page = log.sessions.of(session_id).page(order="desc", limit=_MESSAGES)
+        return _json({"messages": [message.model_dump(mode="json") for message in reversed(page.messages)]})
 
     def window(session_id: str) -> str:
         """The window of a session for the next model call, in OpenAI's chat format."""

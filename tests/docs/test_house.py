@@ -28,7 +28,7 @@ from tools.house import (
 
 CEILINGS = {
     "files": 307,
-    "lines": 68_622,
+    "lines": 68_659,
     "resources that it makes": 167,
     "statements of its roles": 160,
     "different statements": 66,

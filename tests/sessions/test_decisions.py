@@ -100,6 +100,18 @@ def test_of_several_calls_the_named_one_is_refused_and_the_others_stay_open(here
     assert [call.ref for call in session.context().open_calls] == [refs[0].ref, refs[2].ref]
 
 
+@pytest.mark.parametrize("by", ["call_id", "ref"])
+def test_any_of_many_parallel_calls_can_be_refused(log: Turnlog, by: str) -> None:
+    """A header lists 16 open calls."""
+    session = log.sessions.create("s", recall="never")
+    refs = session.append(USER, calls(*(f"c{number}" for number in range(20)))).refs
+    session.patch_agent({"pending_action": {by: getattr(refs[18], by)}})
+    decided = session.decide_pending("reject")
+    assert decided.refusal is not None and decided.state == {"agent_id": "main"}
+    assert refs[18].ref not in {call.ref for call in session.context().open_calls}
+    assert [warning.code for warning in session.append(result("c18")).warnings] == ["second_result"]
+
+
 def test_a_result_of_another_call_ends_nothing(here: Turnlog) -> None:
     session = here.sessions.create("s")
     session.append(USER, calls("c1", "c2"), run={"pending_action": {"call_id": "c2"}})

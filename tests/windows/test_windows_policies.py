@@ -234,11 +234,12 @@ CONTEXTS = {
     128_000: "gpt-4o gpt-4o-mini-2024-07-18 gpt-4-turbo gpt-4-0125-preview gpt-4-1106-preview gpt-4-vision-preview gpt-4.5 "
     "gpt-5-chat-latest gpt-5.1-chat gpt-5.2-chat gpt-5.3-chat amazon.nova-micro-v1:0 deepseek-chat mistral-large-2411 "
     "meta.llama3-1-70b-instruct-v1:0 qwen3-max",
-    200_000: "o1 o3-mini o4-mini Claude-3-5-Haiku claude-opus-4-5-20251101 us.anthropic.claude-sonnet-4-20250514-v1:0",
+    200_000: "o1 o3-mini o4-mini Claude-3-5-Haiku claude-opus-4-5-20251101 anthropic.claude-3-haiku-20240307-v1:0 "
+    "us.anthropic.claude-sonnet-4-20250514-v1:0",
     272_000: "openai/gpt-5-mini gpt-5.1",
     300_000: "eu.amazon.nova-pro-v1:0",
     1_000_000: "claude-opus-4-6 claude-opus-4-7 claude-opus-4-8 claude-sonnet-4-6 claude-opus-5 claude-sonnet-5 claude-haiku-5 "
-    "claude-fable claude-mythos",
+    "claude-fable claude-mythos us.anthropic.claude-opus-5-v1:0 anthropic.claude-sonnet-4-6",
     1_047_576: "gpt-4.1-nano",
     1_048_576: "gemini-2.5-pro",
 }

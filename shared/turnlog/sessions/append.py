@@ -141,7 +141,8 @@ class AppendWrite:
         timed_out = not header.pending and time_ms - header.time_ms > settings.loop_timeout_seconds * 1000
         timed_out = timed_out or self._body.loop == "new"
         arrivals = self._arrivals(first, timed_out)
-        before = self._exact_open_calls(header, arrivals)
+        has_results = any(arrival.facts.results for arrival in arrivals)
+        before = all_open_calls(self._log, self._keys, header) if has_results else header.flow.open_calls
         if self._body.parent is not None:
             flow, opens, warnings = header.flow, [0] * len(arrivals), list[Disorder]()
         else:
@@ -206,36 +207,6 @@ class AppendWrite:
             for index, incoming in enumerate(self._batch)
         ]
 
-    def _exact_open_calls(self, header: Header, arrivals: Sequence[Arrival]) -> OpenCalls:
-        """Return the open calls at ``header``.
-
-        A header lists a limited number of them. When it lists only some and the request has results, read the open loop.
-        """
-        listed_calls = header.flow.open_calls
-        if not listed_calls.more or not any(arrival.facts.results for arrival in arrivals):
-            return listed_calls
-        start = header.flow.loop.start
-        older = tuple(call for call in listed_calls.calls if call.ref.position < start)
-        in_loop = tuple(call for call in self._open_loop(header)[0].calls if call.ref.position >= start)
-        return OpenCalls(older + in_loop)
-
-    def _open_loop(self, header: Header) -> tuple[OpenCalls, set[str]]:
-        """Read the open loop, as much of it as a window considers; return its open calls, and the ids of all its calls."""
-        commits, start = list[Commit](), max(1, header.flow.loop.start)
-        for page in self._log.commits.in_view(self._keys, header, first=start):
-            commits[:0] = page
-            if sum(len(commit.lines) for commit in commits) > MAX_WINDOW_MESSAGES:
-                break
-        read = located(self._log.commits, self._keys, newest_commits(commits, events=MAX_WINDOW_MESSAGES))
-        messages = list[tuple[int, MessageOutline]]()
-        for message in newest_within(
-            read, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS, loop_start=header.flow.loop.start
-        ):
-            if message.event.envelope.status == "complete" and message.event.envelope.parent is None:
-                messages.append((message.event.position, message.facts))
-        ids = {call.key for _, facts in messages for call in facts.calls if call.key}
-        return pair(messages).open, ids
-
     def _fold(self, flow: Flow, arrivals: Sequence[Arrival], header: Header) -> tuple[Flow, list[int], list[Disorder]]:
         """Return the flow after all messages, the loop that each message opens (0: none), and the warnings."""
         warnings, opens, unmatched = list[Disorder](), list[int](), list[tuple[Arrival, int]]()
@@ -252,7 +223,7 @@ class AppendWrite:
             unmatched.extend((arrival, result_index) for result_index in accepted.unmatched)
         warnings.extend(repeated_ids(arrivals, before))
         if unmatched:
-            _, ids = self._open_loop(header) if header.flow.loop.number else (None, set[str]())
+            ids = _read_open_loop(self._log, self._keys, header)[1] if header.flow.loop.number else set[str]()
             ids |= {call.key for arrival in arrivals for call in arrival.facts.calls if call.key}
             for arrival, result_index in unmatched:
                 code = "second_result" if arrival.facts.results[result_index].key in ids else "orphan_result"
@@ -303,6 +274,34 @@ class AppendWrite:
             window=(window.position, window.tokens) if window else None,
             epoch=window.epoch if window else None,
         )
+
+
+def all_open_calls(log: SessionLog, keys: SessionKeys, header: Header) -> OpenCalls:
+    """Return the open calls at ``header``. It lists a limited number of them; when it lists only some, read the open loop."""
+    listed_calls, start = header.flow.open_calls, header.flow.loop.start
+    if not listed_calls.more:
+        return listed_calls
+    older = tuple(call for call in listed_calls.calls if call.ref.position < start)
+    calls, _ = _read_open_loop(log, keys, header)
+    return OpenCalls(older + tuple(call for call in calls.calls if call.ref.position >= start))
+
+
+def _read_open_loop(log: SessionLog, keys: SessionKeys, header: Header) -> tuple[OpenCalls, set[str]]:
+    """Read the open loop, as much of it as a window considers; return its open calls, and the ids of all its calls."""
+    commits, start = list[Commit](), max(1, header.flow.loop.start)
+    for page in log.commits.in_view(keys, header, first=start):
+        commits[:0] = page
+        if sum(len(commit.lines) for commit in commits) > MAX_WINDOW_MESSAGES:
+            break
+    read = located(log.commits, keys, newest_commits(commits, events=MAX_WINDOW_MESSAGES))
+    messages = list[tuple[int, MessageOutline]]()
+    for message in newest_within(
+        read, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS, loop_start=header.flow.loop.start
+    ):
+        if message.event.envelope.status == "complete" and message.event.envelope.parent is None:
+            messages.append((message.event.position, message.facts))
+    ids = {call.key for _, facts in messages for call in facts.calls if call.key}
+    return pair(messages).open, ids
 
 
 def _is_item(incoming: Incoming) -> bool:

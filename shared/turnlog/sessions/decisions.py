@@ -18,7 +18,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.request_keys import raw_request_key
 from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
-from turnlog.sessions.append import AppendWrite
+from turnlog.sessions.append import AppendWrite, all_open_calls
 from turnlog.sessions.incoming import understand_batch
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.session_log import SessionLog
@@ -98,7 +98,7 @@ class DecidePendingActions:
 
     def _open_call_id(self, keys: SessionKeys, pending: JsonObject, header: Header) -> str | None:
         """Return the call id that a rejection's result must name; None unless the call of the action is open."""
-        calls = header.flow.open_calls
+        calls = all_open_calls(self._log, keys, header)
         if not any(waits_for(pending, call) for call in calls.calls):
             return None
         call_id = pending.get("call_id")

@@ -103,8 +103,9 @@ class DocumentStore:
             condition = Equal("n", writing.if_revision) if writing.if_revision else Absent()
         for _ in range(_TRIES):
             conflict = self._items.put(item, condition=condition)
-            if conflict is None or (conflict.existing is not None and conflict.existing.get("n") == writing.revision):
-                return Document(writing.key, writing.data, writing.revision, attribute(item, "t", int))
+            stored = item if conflict is None else conflict.existing or {}
+            if conflict is None or stored.get("n") == writing.revision:
+                return Document(writing.key, writing.data, writing.revision, attribute(stored, "t", int))
             is_gone = conflict.existing is None or is_deleted(conflict.existing)
             if writing.if_revision or not is_gone:
                 return None

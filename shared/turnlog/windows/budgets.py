@@ -25,7 +25,6 @@ _CONTEXTS: dict[str, int] = {
     "claude": 200_000,
     **dict.fromkeys(("claude-opus-4-6", "claude-opus-4-7", "claude-opus-4-8", "claude-sonnet-4-6"), 1_000_000),
     **dict.fromkeys(("claude-opus-5", "claude-sonnet-5", "claude-haiku-5", "claude-fable", "claude-mythos"), 1_000_000),
-    "anthropic.claude": 200_000,
     "amazon.nova-micro": 128_000,
     "amazon.nova": 300_000,
     "gemini-2": 1_048_576,
@@ -69,14 +68,15 @@ def budget_for(
 def context_of(model: str, own: Mapping[str, int] | None = None) -> int | None:
     """Return the size of a model's context in tokens; None for an unknown model.
 
-    The longest known prefix of the name decides; a region or vendor in front of the name is skipped. ``own`` adds prefixes to
+    The longest known prefix of the name decides; region and vendor in front of the name are skipped. ``own`` adds prefixes to
     the table and replaces those it has; it may also have whole names.
     """
     own = {prefix.lower(): context for prefix, context in own.items()} if own else {}
     contexts, name = _CONTEXTS | own, model.rsplit("/", 1)[-1].lower()
     if model.lower() in own:
         return own[model.lower()]
-    for candidate in (name, name.partition(".")[2]):
+    parts = name.split(".")
+    for candidate in (".".join(parts[index:]) for index in range(len(parts))):
         known = [prefix for prefix in contexts if candidate.startswith(prefix)]
         if known:
             return contexts[max(known, key=len)]

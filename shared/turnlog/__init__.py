@@ -13,7 +13,12 @@ TYPE_CHECKING = False  # typing's own constant, whose import takes as long as al
 if TYPE_CHECKING:
     from typing import Any
 
-    from turnlog.agents.graph_state import load_graph_state, save_graph_state, validate_graph_state, with_state
+    from turnlog.agents.graph_state.conversion import (
+        load_graph_state,
+        save_graph_state,
+        validate_graph_state,
+        with_state,
+    )
     from turnlog.client.async_twins import AsyncSession, AsyncTurnlog
     from turnlog.client.aws import Aws
     from turnlog.client.model import Session, Turnlog
@@ -61,10 +66,10 @@ _HOMES = {
     "count_tokens": "turnlog.client.stateless",
     "import_files": "turnlog.importers",
     "lint": "turnlog.client.stateless",
-    "load_graph_state": "turnlog.agents.graph_state",
-    "save_graph_state": "turnlog.agents.graph_state",
-    "validate_graph_state": "turnlog.agents.graph_state",
-    "with_state": "turnlog.agents.graph_state",
+    "load_graph_state": "turnlog.agents.graph_state.conversion",
+    "save_graph_state": "turnlog.agents.graph_state.conversion",
+    "validate_graph_state": "turnlog.agents.graph_state.conversion",
+    "with_state": "turnlog.agents.graph_state.conversion",
 }
 
 

@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
-from turnlog.agents.graph_state import with_state
+from turnlog.agents.graph_state.conversion import with_state
 from turnlog.client.model import Session
 
 

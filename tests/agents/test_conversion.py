@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.effort import FEWEST, boundaries, examples
 from tests.support.graph_states import bodies, graph_state, messages, session_of
-from turnlog.agents.graph_state import load_graph_state, save_graph_state
+from turnlog.agents.graph_state.conversion import load_graph_state, save_graph_state
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import HeadMismatchError, NotFoundError, SessionEndedError, TurnlogError
 

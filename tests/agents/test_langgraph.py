@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.graph_states import bodies, session_of
-from turnlog.agents.graph_state import load_graph_state, save_graph_state
+from turnlog.agents.graph_state.conversion import load_graph_state, save_graph_state
 from turnlog.client.model import Turnlog
 
 

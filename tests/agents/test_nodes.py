@@ -15,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from tests.support.graph_states import CALL, bodies, graph_state, messages, session_of
-from turnlog.agents.graph_state import load_graph_state, save_graph_state, validate_graph_state, with_state
+from turnlog.agents.graph_state.conversion import load_graph_state, save_graph_state, validate_graph_state, with_state
 from turnlog.app import make_application
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError

@@ -98,6 +98,41 @@ def test_what_a_model_gets_wrong_it_reads(session: Session) -> None:
     assert lint([*model.windows[-1].messages], format="openai_chat").valid
 
 
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("reason", ["length", "max_tokens", "max_output_tokens"])
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_the_last_call_of_a_reply_that_a_limit_cut_off_is_not_executed(
+    session: Session, format: Any, reason: str, is_resumed: bool
+) -> None:
+    executed = list[str]()
+    said = calls(("c1", "find", {"q": "a"}), ("c2", "delete", {}), format=format)
+    reply = Reply(said if isinstance(said, list) else [said], None, reason)
+
+    def delete(q: str = "all") -> None:
+        executed.append(q)
+
+    options: dict[str, Any] = {"tools": {"find": lambda q: executed.append(q), "delete": delete}, "format": format}
+    if is_resumed:
+        metas = [{"finish_reason": reason} for _ in reply.messages]
+        session.append({"role": "user", "content": "Go"})
+        session.append(*reply.messages, meta=metas, format=format)
+    model = Script(*([] if is_resumed else [reply]), says("Done.", format))
+    with session.run(model, **options) as run:
+        assert (run.resume() if is_resumed else run.send("Go")).text == "Done."
+    assert executed == ([] if format == "openai_responses" else ["a"]), "an item of Responses is a message of its own"
+    text, is_error = results(session)[-1]
+    assert is_error and "cut off at its token limit" in text
+
+
+def test_arguments_that_a_stream_has_broken_off_reach_no_function(session: Session) -> None:
+    executed, call = list[Any](), calls(("c1", "find", {"_raw": '{"path": "/tm'}), format="anthropic")
+    with session.run(
+        Script(call, says("Done.", "anthropic")), {"find": lambda **given: executed.append(given)}, format="anthropic"
+    ) as run:
+        assert run.send("Go").text == "Done."
+    assert executed == [] and results(session) == [("The arguments are not a JSON object.", True)]
+
+
 CUSTOM_CALLS: dict[str, dict[str, Any]] = {
     "openai_chat": {
         "role": "assistant",

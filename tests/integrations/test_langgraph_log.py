@@ -71,6 +71,9 @@ class Graph:
         assert shown == [(item.id, item.text) for item in self.state()]
 
 
+PINNED = {"step": "pin", "first_user": True}
+
+
 def test_messages_are_in_the_log_and_the_model_is_sent_the_window(harness: Harness) -> None:
     log = harness.log()
     graph = Graph(log, budget=700, title="Desk")
@@ -373,6 +376,29 @@ def test_a_deleted_thread_says_nothing_to_the_next_run_of_its_name(harness: Harn
     graph.ask("hello")
     graph.check()
     assert [item.text for item in graph.sent[-1]] == ["Be brief.", "hello"]
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_behind_a_summary_only_what_the_window_shows_is_read(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = harness.log()
+    session = log.sessions.create("t", policy={"steps": [{"step": "summary"}, {"step": "turns", "n": 1}, PINNED]})
+    graph = Graph(log)
+    for number in range(60):
+        graph.ask(f"question {number}")
+    assert session.compress(mode="sync").status == "published"
+    call, positions = log.backend.call, list[int]()
+
+    def reading(operation: str, **options: Any) -> Any:
+        answer = call(operation, **options)
+        if operation == "list_messages":
+            positions.extend(message.position for message in answer.messages)
+        return answer
+
+    graph = Graph(log)  # as another process, which knows no message
+    monkeypatch.setattr(log.backend, "call", reading)
+    graph.ask("and now?")
+    assert any("question 0" in message.text for message in graph.sent[-1]), "the pinned message is in the window"
+    assert len(positions) < 120, "a page from the pinned message on, and the newest loops"
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

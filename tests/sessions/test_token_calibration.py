@@ -52,6 +52,15 @@ def test_the_budget_is_in_the_providers_tokens(harness: Any) -> None:
     assert as_json(session.context(build=window.manifest.build)) == as_json(window)
 
 
+def test_a_window_never_has_more_of_our_tokens_than_its_budget(log: Any) -> None:
+    session = filled(log, 30)
+    for number in range(5):
+        told(session, number, 30)
+    assert factor(session) == 1
+    for budget in (500, 1_000, 2_000):
+        assert session.context(budget=budget).tokens <= budget
+
+
 def test_the_budget_of_an_agent_within_a_call_is_in_the_providers_tokens_too(log: Any) -> None:
     session = filled(log, 10)
     for number in range(3):

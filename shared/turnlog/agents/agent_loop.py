@@ -39,6 +39,7 @@ from turnlog.sessions.context_models import WindowAnswer
 from turnlog.telemetry import INPUT, MODEL, OUTPUT, span
 
 _IDS = RandomIds()
+_CUT_OFF = "This call was not executed: the reply was cut off at its token limit. Call again, with less text."
 
 
 class AgentLoop:
@@ -215,12 +216,12 @@ class AgentLoop:
         parsed = [codec_of(plan.format).parse(message) for message in messages]
         answered = {result.tool_call_id for message in parsed for result in message.tool_results}
         requested = [
-            (offset, index, call)
+            (offset, index)
             for offset, message in enumerate(parsed)
             for index, call in enumerate(message.tool_calls)
             if not call.hosted and call.id not in answered
         ]
-        self.run.begun = any(plan.has_effect(call.name) for _, _, call in requested)
+        self.run.begun = any(plan.has_effect(parsed[offset].tool_calls[index].name) for offset, index in requested)
         meta = [{"finish_reason": reply.finish_reason} if reply.finish_reason else {} for _ in messages]
         options: dict[str, Any] = {"release": not (requested or reply.finish_reason in PAUSES)}
         if plan.caller is None:
@@ -229,7 +230,10 @@ class AgentLoop:
             self.run.add_usage(reply.usage)
             options["usage"] = {name: count for name, count in reply.usage.items() if name != "cost"}
         appended = yield self.run.append(messages, meta, run=self.run.state(), **options)
-        calls = [plan.requested(f"{appended[0].first + offset}.{index}", call) for offset, index, call in requested]
+        first, reason = appended[0].first, reply.finish_reason
+        calls = [
+            plan.requested(first + offset, parsed[offset].tool_calls, index, reason) for offset, index in requested
+        ]
         return calls, appended[-1].head
 
     # ------------------------------------------------------------ tools
@@ -243,6 +247,9 @@ class AgentLoop:
         """
         results, waiting, approve = list[ExecutedCall](), None, self.plan.approve
         for number, call in enumerate(calls):
+            if call.is_cut:
+                results.append(ExecutedCall(call, _CUT_OFF, is_error=True))
+                continue
             if call.ref != approved and (approve(call) if callable(approve) else call.name in approve):
                 waiting = waiting or {"call_id": call.id, "ref": call.ref, "name": call.name}
                 continue

@@ -22,6 +22,7 @@ from turnlog.core.errors import InvalidInputError, RunLostError
 from turnlog.core.json_values import JsonObject, python_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Media
+from turnlog.providers.blocks import RAW
 from turnlog.sessions.context_models import WindowAnswer
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class RequestedCall:
 
     ``arguments`` is its JSON text, ``ref`` its reference in the log. ``key`` is ``<session id>/<ref>``: the same however often the
     call is tried, and for no other call. Hand it on as the idempotency key of what the tool does. ``is_text``: ``arguments`` is
-    any text, the only argument of a custom tool.
+    any text, the only argument of a custom tool. ``is_cut``: the reply ended at a token limit, so arguments may be missing.
     """
 
     ref: str
@@ -46,6 +47,7 @@ class RequestedCall:
     arguments: str
     key: str = ""
     is_text: bool = False
+    is_cut: bool = False
 
 
 class Effect(Enum):
@@ -165,7 +167,7 @@ def bind_call(handler: Handler | None, call: RequestedCall, names: list[str]) ->
         arguments = {} if call.is_text or not call.arguments.strip() else json.loads(call.arguments)
     except (ValueError, RecursionError):
         arguments = None
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, dict) or arguments.keys() == {RAW}:
         raise NotExecutedError("The arguments are not a JSON object.")
     texts = [call.arguments] if call.is_text else []
     try:

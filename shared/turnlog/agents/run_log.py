@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 DEFAULT_MAX_ITERATIONS = 20
 PAUSES = ("pause_turn", "compaction")
 """Finish reasons with which a provider wants to be called again (https://platform.claude.com/docs/en/api/handling-stop-reasons)."""
+LIMITS = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded", "incomplete"})
+"""Finish reasons of a reply that a limit has cut off. The last call of such a message may lack a part of its arguments."""
 _IDS = RandomIds()
 OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer"]
 Approval = Collection[str] | Callable[[RequestedCall], bool]
@@ -111,9 +113,14 @@ class RunPlan:
         tool = self.tools.get(name)
         return tool is not None and not tool.idempotent
 
-    def requested(self, ref: str, call: ToolCall) -> RequestedCall:
-        """Return a call of the model that the log has at ``ref``."""
-        return RequestedCall(ref, call.id, call.name, call.arguments, f"{self.session.id}/{ref}", call.is_text)
+    def requested(
+        self, position: int, calls: Sequence[ToolCall], index: int, finish_reason: str | None
+    ) -> RequestedCall:
+        """Return one of the calls of a message that the log has at ``position``."""
+        call, ref = calls[index], f"{position}.{index}"
+        is_cut = finish_reason in LIMITS and index == len(calls) - 1
+        key = f"{self.session.id}/{ref}"
+        return RequestedCall(ref, call.id, call.name, call.arguments, key, is_text=call.is_text, is_cut=is_cut)
 
     def span_attributes(self, operation: str) -> dict[str, Any]:
         """Return the attributes of a span of the run."""
@@ -290,8 +297,8 @@ class RunLog:
             page = yield LoopStep(partial(plan.session.page, after=int(position) - 1, limit=1))
             message = page.messages[0]
             if plan.author is None or message.author in (None, plan.author):
-                call = codec_of(message.format).parse(message.body).tool_calls[int(index)]
-                calls.append(plan.requested(open_call.ref, call))
+                made = codec_of(message.format).parse(message.body).tool_calls
+                calls.append(plan.requested(message.position, made, int(index), message.finish_reason))
         return calls
 
     def is_unanswered(self) -> Step:

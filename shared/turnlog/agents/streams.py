@@ -17,6 +17,7 @@ from turnlog.client.async_calls import run_to_end
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject, without_none
 from turnlog.engines import RandomIds
+from turnlog.providers.blocks import RAW
 from turnlog.sessions.message_models import Appended
 
 Event = Mapping[str, Any]
@@ -85,14 +86,14 @@ def integer_of(value: object) -> int:
 
 
 def parsed_input(text: str) -> JsonObject:
-    """Return the object that a JSON text holds; an incomplete or invalid text is returned under ``_raw``."""
+    """Return the object that a JSON text holds; an incomplete or invalid text is returned under `RAW`."""
     if not text.strip():
         return {}
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
-    return value if isinstance(value, dict) else {"_raw": text}
+    return value if isinstance(value, dict) else {RAW: text}
 
 
 _COUNTS = {

@@ -36,9 +36,9 @@ from turnlog.sessions.message_models import (
 from turnlog.summaries.routes import Compressed, SummaryAnswer
 
 if TYPE_CHECKING:
-    from turnlog.agents import AsyncRun, Run
     from turnlog.agents.functions import Hooks, Tool
     from turnlog.agents.run_log import Approval, OnBusy, RunPlan
+    from turnlog.agents.runs import AsyncRun, Run
     from turnlog.agents.streams import AsyncSessionStream, SessionStream
     from turnlog.client.model import Session
 
@@ -410,7 +410,7 @@ class RunCalls(SessionResource):
         the run that has the session (`send_to_run`): ``enqueue``, ``steer``, ``interrupt``. ``window`` are options of `context`:
         ``budget``, ``policy``, and ``model_name`` for its ``model``.
         """
-        from turnlog.agents import Run
+        from turnlog.agents.runs import Run
 
         options = (format, agent_id, max_iterations, approve, hooks, author, on_busy, lease_seconds)
         return Run(self._plan(model, tools, window, *options))
@@ -432,7 +432,7 @@ class RunCalls(SessionResource):
         **window: Any,
     ) -> AsyncRun:
         """Return a run for asyncio. The model, the tools and the hooks may be async or not. See `run`."""
-        from turnlog.agents import AsyncRun
+        from turnlog.agents.runs import AsyncRun
 
         options = (format, agent_id, max_iterations, approve, hooks, author, on_busy, lease_seconds)
         return AsyncRun(self._plan(model, tools, window, *options))

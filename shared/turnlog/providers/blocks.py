@@ -60,8 +60,12 @@ def role_with(body: JsonObject, content: tuple[Block, ...], *, calls: bool, resu
     return "tool" if is_results_alone and role != "unknown" else role
 
 
+RAW = "_raw"
+"""The only key of the object in place of arguments that are not an object; it holds their text."""
+
+
 def arguments_value(call: ToolCall) -> JsonValue:
-    """Return the arguments as an object, or their text under ``_raw`` when they are not one.
+    """Return the arguments as an object, or their text under `RAW` when they are not one.
 
     Strict, because an object cannot keep NaN or a repeated key.
     """
@@ -69,7 +73,7 @@ def arguments_value(call: ToolCall) -> JsonValue:
         value = parse_strict_json(call.arguments)
     except MalformedError:
         value = None
-    return value if isinstance(value, dict) else {"_raw": call.arguments}
+    return value if isinstance(value, dict) else {RAW: call.arguments}
 
 
 def tool_input(call: ToolCall) -> JsonValue:

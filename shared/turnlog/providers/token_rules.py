@@ -249,7 +249,8 @@ MIN_RATIOS = 3
 """Ratios that are needed before the factor changes: the median of three ignores one outlier."""
 STEP_PERCENT = 5
 FALL_PERCENT = 15
-MIN_PERCENT, MAX_PERCENT = 50, 300
+MIN_PERCENT, MAX_PERCENT = 100, 300
+"""Bounds of the factor. Below 1, after cheap images for example, a window of text would have more tokens than its budget."""
 MIN_WINDOW_TOKENS = 256
 """Smaller windows are ignored: the tokens that a provider adds to every call would distort the ratio."""
 _PLAUSIBLE = range(20, 501)
@@ -288,7 +289,7 @@ class Calibration:
     @classmethod
     def decode(cls, text: str) -> Calibration:
         percent, *ratios = (int(number) for number in text.split(" "))
-        return cls(percent, tuple(ratios))
+        return cls(max(percent, MIN_PERCENT), tuple(ratios))  # before renderer version 30 the factor could be below 1
 
 
 def ratio_of(counted: int, ours: int) -> int | None:

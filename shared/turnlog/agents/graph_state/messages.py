@@ -263,15 +263,16 @@ class WindowObjects:
         return window_objects
 
     def _read(self, session: Session, window: WindowAnswer) -> None:
-        """Read the objects of all messages that the window shows in full."""
-        positions = [part.first for part in window.manifest.parts if part.level == "whole" and part.first is not None]
-        before: int | None = window.head + 1
-        while positions and before is not None and before > min(positions):
-            page = session.page(order="desc", before=before, in_view=True)
-            for stored in page.messages:
-                if GRAPH_METADATA in (stored.metadata or {}):
-                    self.learn(session.id, stored.body, original_message(stored))
-            before = page.next
+        """Read the objects of all messages that the window shows in full, oldest first: of too many, the newest stay known."""
+        shown = [part for part in window.manifest.parts if part.kind == "message" and part.level == "whole"]
+        reached = 0
+        for position in sorted(part.first for part in shown if part.first is not None):
+            if position > reached:
+                messages = session.page(after=position - 1, in_view=True).messages
+                for stored in messages:
+                    if GRAPH_METADATA in (stored.metadata or {}):
+                        self.learn(session.id, stored.body, original_message(stored))
+                reached = messages[-1].position if messages else position
 
 
 def with_changes(window_objects: Sequence[Any], state: Sequence[Any], request: Sequence[Any]) -> list[Any]:

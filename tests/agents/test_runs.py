@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -96,6 +97,14 @@ def test_what_a_model_gets_wrong_it_reads(session: Session) -> None:
     assert values["c4"][0] == f"RuntimeError: no x{', never' * 500}"[:2_000]
     assert "give the ref" in values["c5"][0]
     assert lint([*model.windows[-1].messages], format="openai_chat").valid
+
+
+def test_a_result_that_no_append_takes_is_an_error_for_the_model(session: Session) -> None:
+    tools: dict[str, Any] = {"find": lambda q: "x" * 40_000_000}
+    with session.run(Script(calls(("c1", "find", {"q": "a"})), says("Too much.")), tools) as run:
+        assert run.send("Go").text == "Too much."
+    ((text, is_error),) = results(session)
+    assert is_error and text.startswith("The result of 40,000,002 bytes is too large.")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -344,6 +353,30 @@ def test_a_call_that_needs_it_waits_for_a_decision_in_another_process(
     assert session.agent().state.get("pending_action") is None
 
 
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_call_that_is_approved_late_is_executed(session: Session, format: Any, is_answered: bool) -> None:
+    """Late: the user has said something else since."""
+    executed = list[str]()
+    tools = {"delete": lambda q: executed.append(q)}
+    options: dict[str, Any] = {"tools": tools, "format": format, "approve": ["delete"]}
+    with session.run(Script(calls(("c1", "delete", {"q": "a"}), format=format)), **options) as run:
+        assert run.send("Delete it").status == "pending"
+    model = Script(says("It rains.", format)) if is_answered else Script(UnavailableError("down"))
+    with session.run(model, **options) as run, nullcontext() if is_answered else pytest.raises(UnavailableError):
+        run.send("What is the weather?")
+    session.decide_pending("approve")
+    model = Script(says("It is sunny.", format))
+    with session.run(model, **options) as run:
+        outcome = run.resume()
+    assert (outcome.status, outcome.text) == (("idle", "It rains.") if is_answered else ("final", "It is sunny."))
+    assert executed == ["a"] and "pending_action" not in session.agent().state
+    model = Script(says("Yes.", format))
+    with session.run(model, **options) as run:
+        assert run.send("Is it deleted?").text == "Yes." and executed == ["a"]
+    assert lint([*model.windows[0].messages], format=format).valid
+
+
 def test_names_of_calls_that_wait_are_not_given_as_one_text(session: Session) -> None:
     with pytest.raises(InvalidInputError, match=r"approve='repay' is a text; give the names in a list: \['repay'\]"):
         session.run(Script(says("Hi")), {"pay": find}, approve="repay")
@@ -405,7 +438,7 @@ def test_a_model_that_streams(session: Session, is_broken: bool) -> None:
         assert run.send("Hi").text == "Hello"
         assert list(session.messages())[-1].status == "complete"
     else:
-        with pytest.raises(InvalidInputError, match="ended before"):
+        with pytest.raises(UnavailableError, match="ended before"):
             run.send("Hi")
         broken = list(session.messages())[-1]
         assert (broken.body, broken.status) == ({"role": "assistant", "content": "Hel"}, "interrupted")
@@ -494,7 +527,7 @@ def test_a_stream_that_breaks_leaves_all_that_it_has_said(session: Session) -> N
         for response in events.responses(items, lambda text: [text])
         if response["type"] != "response.completed"
     ]
-    with pytest.raises(InvalidInputError, match="ended before"):
+    with pytest.raises(UnavailableError, match="ended before"):
         session.run(Script(lambda: iter(values)), format="openai_responses").send("Hi")
     kept = [message for message in session.messages() if message.status == "interrupted"]
     assert [item.body["call_id"] for item in kept] == [f"c{at}" for at in range(30)]
@@ -510,8 +543,27 @@ def test_an_answer_of_responses_that_has_failed_says_why(session: Session, event
         run.send("Hi")
     fields = {"response": whole} if event == "response.failed" else error
     run = session.run(Script(lambda: iter([{"type": event, **fields}])), format="openai_responses")
-    with pytest.raises(InvalidInputError, match=r"ended before .*: The model is overloaded\."):
+    with pytest.raises(UnavailableError, match=r"ended before .*: The model is overloaded\."):
         run.resume()
+
+
+PROVIDER_ERRORS: dict[str, dict[str, Any]] = {
+    "openai_chat": {"error": {"message": "Rate limit: retry in 20 s.", "code": 429}},
+    "anthropic": {"type": "error", "error": {"type": "overloaded_error", "message": "Rate limit: retry in 20 s."}},
+    "bedrock_converse": {"throttlingException": {"message": "Rate limit: retry in 20 s."}},
+}
+
+
+@pytest.mark.parametrize("format", PROVIDER_ERRORS)
+def test_an_error_that_a_provider_streams_is_told_and_may_be_tried_again(session: Session, format: Any) -> None:
+    message = says("Hello", format)
+    message = message["choices"][0]["message"] if format == "openai_chat" else message
+    message = message["output"]["message"] if format == "bedrock_converse" else message
+    make = {"openai_chat": events.chat, "anthropic": events.anthropic, "bedrock_converse": events.converse}[format]
+    first = list(make(message, lambda text: [text]))[:2]
+    with pytest.raises(UnavailableError, match=r"ended before .*: Rate limit: retry in 20 s\.") as caught:
+        session.run(Script(lambda: iter([*first, PROVIDER_ERRORS[format]])), format=format).send("Hi")
+    assert caught.value.error_code == "broken_stream"
 
 
 def test_a_stream_in_another_format_than_that_of_the_run_is_refused(session: Session) -> None:

@@ -325,8 +325,9 @@ def test_a_path_may_be_bytes_but_not_blank(tmp_path: Path) -> None:
     path: Any = os.fsencode(tmp_path / "agent.db")
     Turnlog.open(path).close()
     assert (tmp_path / "agent.db").is_file()
-    with pytest.raises(InvalidInputError, match="neither a path nor a URL"):
-        Turnlog.open("  ")
+    for text in ("  ", "127.0.0.1:8931", "localhost:8931", "api.example.com:443/dev"):
+        with pytest.raises(InvalidInputError, match="neither a path nor a URL"):
+            Turnlog.open(text)
 
 
 def test_a_folder_that_was_deleted_is_a_typed_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,20 +14,33 @@ from strands.types.session import Session as StrandsSession
 from strands.types.session import SessionType
 
 from tests.conftest import Harness
-from turnlog import Turnlog
+from turnlog import AsyncTurnlog, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import is_session_id
-from turnlog.integrations.langgraph import TurnlogSaver
+from turnlog.integrations.langgraph import TurnlogSaver, TurnlogStore
 from turnlog.integrations.openai_agents import TurnlogSession
 from turnlog.integrations.sessions import digest_id, session_id_of
 from turnlog.integrations.strands import TurnlogRepository
 
+ADAPTERS: dict[str, Callable[[Any], object]] = {
+    "saver": TurnlogSaver,
+    "store": TurnlogStore,
+    "session": lambda log: TurnlogSession(log, "s"),
+    "repository": TurnlogRepository,
+}
 NAMES = st.text("aZ09_-@:+./ 你\ud83d", min_size=1, max_size=300)
 
 
 @pytest.fixture
 def log(harness: Harness) -> Turnlog:
     return harness.log()
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_an_adapter_refuses_the_async_client_at_once(log: Turnlog, adapter: str) -> None:
+    """It has async methods of its own."""
+    with pytest.raises(InvalidInputError, match="needs a Turnlog, not an object of AsyncTurnlog"):
+        ADAPTERS[adapter](AsyncTurnlog(log))
 
 
 @given(st.lists(NAMES, min_size=1, max_size=3), st.lists(NAMES, min_size=1, max_size=3))

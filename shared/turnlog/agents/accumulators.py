@@ -59,7 +59,7 @@ class AnthropicAccumulator(Accumulator):
             self.finish_reason = string_of(delta.get("stop_reason")) or self.finish_reason
             self._count(event)
         elif kind == "error":
-            self.is_broken = True
+            self.fail(event.get("error"))
 
     @property
     def messages(self) -> list[JsonObject]:
@@ -129,7 +129,7 @@ class ConverseAccumulator(Accumulator):
             elif kind == "metadata":
                 self.usage = usage_of(self.format, fields.get("usage")) or self.usage
             elif kind.endswith("Exception"):
-                self.is_broken = True
+                self.fail(fields)
 
     @property
     def messages(self) -> list[JsonObject]:
@@ -251,7 +251,8 @@ class ChatAccumulator(Accumulator):
     def add(self, event: Event) -> None:
         event = _chunk_of(event)
         self.usage = usage_of(self.format, event.get("usage")) or self.usage
-        self.is_broken = self.is_broken or bool(event.get("error"))
+        if event.get("error"):
+            self.fail(event["error"])
         for choice in map(mapping_or_empty, list_or_empty(event.get("choices"))):
             index = integer_of(choice.get("index"))
             self.choices = max(self.choices, index + 1)
@@ -397,9 +398,7 @@ class ResponsesAccumulator(Accumulator):
         elif kind in _ENDS:
             self._end(_ENDS[kind], mapping_or_empty(event.get("response")))
         elif kind in ("response.failed", "error"):
-            self.is_broken = True
-            error = mapping_or_empty(mapping_or_empty(event.get("response")).get("error")) or event
-            self.error_text = string_of(error.get("message"))
+            self.fail(mapping_or_empty(event.get("response")).get("error") or event)
         elif index in self._items:
             self._add(self._items[index], kind, event)
 

@@ -31,14 +31,19 @@ from turnlog.agents.functions import (
 from turnlog.agents.run_log import PAUSES, LoopStep, RunLog, RunPlan, Step, StreamEvents
 from turnlog.agents.streams import StreamedReply
 from turnlog.core.agent_state import pending_of
-from turnlog.core.errors import InvalidInputError, RunActiveError, RunLostError
+from turnlog.core.calls import is_ref
+from turnlog.core.errors import InvalidInputError, RunActiveError, RunLostError, UnavailableError
+from turnlog.core.json_values import encode_json
 from turnlog.core.messages import Media
 from turnlog.engines import RandomIds
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.context_models import WindowAnswer
+from turnlog.sessions.message_models import MAX_APPEND_BYTES
 from turnlog.telemetry import INPUT, MODEL, OUTPUT, span
 
 _IDS = RandomIds()
+_MAX_RESULT_BYTES = MAX_APPEND_BYTES - 64 * 1024
+"""An append refuses more than `MAX_APPEND_BYTES`, with what is beside the text."""
 _CUT_OFF = "This call was not executed: the reply was cut off at its token limit. Call again, with less text."
 
 
@@ -90,12 +95,16 @@ class AgentLoop:
         if pending is not None and pending.get("decision") is None:
             return self.run.result("pending", pending=pending)
         self.run.begun = agent.get("begun") is True
-        calls = yield from self.run.open_calls()
+        approved = str(pending.get("ref")) if pending is not None and pending["decision"] == "approve" else ""
+        calls = yield from self.run.open_calls(approved)
+        later = (yield from self.run.later_answer(approved)) if is_ref(approved) else None
         if calls:
-            approved = str(pending.get("ref")) if pending is not None and pending["decision"] == "approve" else ""
             waiting = yield from self._execute(calls, approved, begun=self.run.begun)
             if waiting is not None:
                 return self.run.result("pending", pending=waiting)
+            if later is not None:  # the next message's window has the late result
+                self.run.reply = Reply([later.body], None, later.finish_reason)
+                return self.run.result("idle")
         elif not (yield from self.run.is_unanswered()) and not (yield from self.run.next_turn()):
             return (yield from self._idle())
         return (yield from self._continue())
@@ -193,7 +202,7 @@ class AgentLoop:
         if accumulated.is_broken or accumulated.finish_reason is None:
             yield from self._interrupted(reply)
             texts = ("the model's stream ended before its answer was complete", accumulated.error_text)
-            raise InvalidInputError(": ".join(filter(None, texts)), code="broken_stream")
+            raise UnavailableError(": ".join(filter(None, texts)), code="broken_stream")
         return Reply(accumulated.messages, accumulated.usage, accumulated.finish_reason)
 
     def _interrupted(self, reply: StreamedReply) -> Step:
@@ -322,6 +331,8 @@ class AgentLoop:
         for hook in plan.hooks:
             replacement = yield _user_call(hook.after_tool, call, text, is_error)
             text = text_of(replacement) if replacement is not None else text
+        if (size := len(encode_json(text))) > _MAX_RESULT_BYTES:
+            text, is_error = f"The result of {size:,} bytes is too large. The limit is {_MAX_RESULT_BYTES:,}.", True
         return ExecutedCall(call, text, is_error, meta, media)
 
     def _call_handler(self, call: RequestedCall, executing: ExecutingCall) -> Step:

@@ -25,6 +25,7 @@ from turnlog.agents.functions import (
 from turnlog.client import parts_of
 from turnlog.client.finding import result_message
 from turnlog.core.agent_state import agents_of
+from turnlog.core.calls import is_ref
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, TurnlogError
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Text, ToolCall, ToolResult
@@ -287,19 +288,29 @@ class RunLog:
 
     # ------------------------------------------------------------ reading
 
-    def open_calls(self) -> Step:
-        """Return calls of this agent without a result, from the log."""
+    def open_calls(self, approved: str) -> Step:
+        """Return calls of this agent without a result, from the log: those that a window leaves open, and that with the ref."""
         plan = self.plan
         window = yield plan.context()
         calls = list[RequestedCall]()
-        for open_call in window.open_calls:
-            position, _, index = open_call.ref.partition(".")
+        refs = dict.fromkeys(open_call.ref for open_call in window.open_calls)
+        if is_ref(approved):  # also where the user has said something since
+            refs[approved] = None
+        for ref in refs:
+            position, _, index = ref.partition(".")
             page = yield LoopStep(partial(plan.session.page, after=int(position) - 1, limit=1))
             message = page.messages[0]
             if plan.author is None or message.author in (None, plan.author):
                 made = codec_of(message.format).parse(message.body).tool_calls
                 calls.append(plan.requested(message.position, made, int(index), message.finish_reason))
         return calls
+
+    def later_answer(self, approved: str) -> Step:
+        """Return the model's answer to a later message of the user than the one that led to the approved call, or None."""
+        newest, position = (yield from self.newest()), int(approved.partition(".")[0])
+        page = yield LoopStep(partial(self.plan.session.page, after=position - 1, limit=1))
+        is_later = newest is not None and newest.loop != page.messages[0].loop
+        return newest if is_later and codec_of(newest.format).parse(newest.body).role == "assistant" else None
 
     def is_unanswered(self) -> Step:
         """Return whether the newest message in view expects an answer of the model."""

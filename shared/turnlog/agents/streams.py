@@ -17,7 +17,7 @@ from turnlog.client.async_calls import run_to_end
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject, without_none
 from turnlog.engines import RandomIds
-from turnlog.providers.blocks import RAW
+from turnlog.providers.blocks import RAW, string_of
 from turnlog.sessions.message_models import Appended
 
 Event = Mapping[str, Any]
@@ -46,6 +46,11 @@ class Accumulator(ABC):
     @abstractmethod
     def add(self, event: Event) -> None:
         """Add an event. Unknown fields and types are ignored."""
+
+    def fail(self, error: object) -> None:
+        """Note an error that the provider sent in place of the rest: an object with a ``message``, or a text."""
+        self.is_broken = True
+        self.error_text = error if isinstance(error, str) else string_of(mapping_or_empty(error).get("message"))
 
     @property
     @abstractmethod

@@ -6,6 +6,7 @@ An engine stores items and blobs and queues jobs. Its libraries are imported whe
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import random
 import re
@@ -67,8 +68,10 @@ class Engine:
         return self.queues.get(kind, self.queue)
 
 
+_log = logging.getLogger("turnlog")
 DATABASE = "turnlog.db"
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:|[\w.-]+:\d+(/|$)")
+"""The beginning of a URL, or of an address without ``http://``, which is no file's name."""
 
 
 def location_url(location: str | os.PathLike[str]) -> str:
@@ -261,6 +264,7 @@ class FunctionModel:
         except TurnlogError:
             raise
         except Exception as error:
+            _log.warning("the summariser %r has raised %s; its job is tried again", self.name, type(error).__name__)
             raise UnavailableError(f"the summariser has raised {type(error).__name__}") from error
         if not isinstance(text, str):
             raise SummariserConfigError(f"the summariser must return a text, not {type(text).__name__}")

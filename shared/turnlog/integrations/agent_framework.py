@@ -26,7 +26,7 @@ from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import python_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Originals, Part
-from turnlog.integrations.sessions import session_id_of
+from turnlog.integrations.sessions import session_id_of, sync_log
 
 
 class TurnlogHistoryProvider(HistoryProvider):
@@ -47,7 +47,7 @@ class TurnlogHistoryProvider(HistoryProvider):
         **settings: Any,
     ) -> None:
         super().__init__(source_id)
-        self._log = log
+        self._log = sync_log(log)
         self._limits = Limits(budget=budget, policy=policy, output_reserve=output_reserve)
         self._settings = {"recall": "never", **settings}
 

@@ -24,7 +24,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.integrations.originals import packed, unpacked
-from turnlog.integrations.sessions import KeptDocuments, session_id_of
+from turnlog.integrations.sessions import KeptDocuments, session_id_of, sync_log
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import StoredMessage
 
@@ -55,7 +55,7 @@ class TurnlogSessionStore:
     """
 
     def __init__(self, log: Turnlog, **settings: Any) -> None:
-        self._log = log
+        self._log = sync_log(log)
         self._settings = settings
         self._known = Newest[str, tuple[int, set[str]]](_MAX_KNOWN)
 

@@ -49,7 +49,7 @@ from turnlog.core.errors import (
 from turnlog.core.json_values import canonical_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import FORMAT, Originals, Part
-from turnlog.integrations.sessions import KeptDocuments, session_id_of
+from turnlog.integrations.sessions import KeptDocuments, session_id_of, sync_log
 
 
 def _to_parts(event: Event) -> tuple[str, list[Part]]:
@@ -110,7 +110,7 @@ class TurnlogSessionService(BaseSessionService):
     """
 
     def __init__(self, log: Turnlog, **settings: Any) -> None:
-        self._log = log
+        self._log = sync_log(log)
         self._settings = {"recall": "never", **settings}
 
     @writes

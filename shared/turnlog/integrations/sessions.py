@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from turnlog.client import retried
 from turnlog.client.documents import Document, Documents
@@ -16,6 +16,16 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import DocumentChangedError, InvalidInputError, NotFoundError
 from turnlog.core.identity import is_session_id
 from turnlog.core.json_values import python_json
+
+
+def sync_log(log: Turnlog) -> Turnlog:
+    """Return the log. Raises `InvalidInputError` for another object, such as an `AsyncTurnlog`."""
+    if not isinstance(cast("object", log), Turnlog):
+        raise InvalidInputError(
+            f"an adapter needs a Turnlog, not an object of {type(log).__name__}; it runs its calls in threads"
+        )
+    return log
+
 
 _MAPPED = "t_"
 _REMEMBERED = 1_024
@@ -45,12 +55,14 @@ def stored_ids(log: Turnlog, earlier: Callable[[str], str] = str) -> Callable[[s
     The function makes a request where the two ids differ, once for each name. Ids of letters, digits, ``_`` and ``-`` never do.
     """
 
+    sessions = sync_log(log).sessions
+
     @lru_cache(maxsize=_REMEMBERED)
     def stored_id(name: str) -> str:
         session_id, earlier_id = session_id_of(name), earlier(name)
         if earlier_id == session_id or not is_session_id(earlier_id):
             return session_id
-        return earlier_id if log.sessions.exists(earlier_id) else session_id
+        return earlier_id if sessions.exists(earlier_id) else session_id
 
     return stored_id
 
@@ -59,7 +71,7 @@ class KeptDocuments:
     """Documents that an adapter keeps in a session. The first write creates it, with ``settings`` as of `Sessions.create`."""
 
     def __init__(self, log: Turnlog, session_id: str, **settings: Any) -> None:
-        self._log, self._session_id, self._settings = log, session_id, settings
+        self._log, self._session_id, self._settings = sync_log(log), session_id, settings
 
     def get(self, key: str) -> Document | None:
         """Return a document, or None."""

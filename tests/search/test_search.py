@@ -249,6 +249,7 @@ def test_marks_stand_around_matches_and_nowhere_else() -> None:
     (spans,) = Fts5SearchEngine().spans(["see ORD-0001/b or ORD 0001"], "ORD-0001")
     assert snippet("see ORD-0001/b or ORD 0001", spans) == "see ⟦ORD-0001⟧/b or ⟦ORD⟧ ⟦0001⟧", "an id in one piece"
     assert snippet("nothing\n of it", []) == "nothing of it"
+    assert f"⟦{'b' * 150}" in snippet("a" * 300 + " " + "b" * 300, [(301, 601)]), "a match longer than the excerpt"
     for begin in range(0, 60, 7):
         for size in (1, 5, 20, 80):
             cut = snippet(text[290:350], [(begin, begin + 3), (begin + 4, begin + 9)], size=size)

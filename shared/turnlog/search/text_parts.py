@@ -272,16 +272,12 @@ def _best(text: str, spans: Sequence[tuple[int, int]], size: int) -> int:
     highest, best, until = 0, 0, 0
     counts = dict[str, int]()
     for index, (first, _) in enumerate(spans):
-        while until < len(spans) and spans[until][1] <= first + size * 5 // 6:
+        while until < len(spans) and (until == index or spans[until][1] <= first + size * 5 // 6):
             counts[words[until]] = counts.get(words[until], 0) + 1
             until += 1
-        shown = len(counts)
-        if shown > highest:
-            highest, best = shown, first
-        if until > index:
-            counts[words[index]] -= 1
-            if not counts[words[index]]:
-                del counts[words[index]]
-        else:
-            until = index + 1
+        if len(counts) > highest:
+            highest, best = len(counts), first
+        counts[words[index]] -= 1
+        if not counts[words[index]]:
+            del counts[words[index]]
     return 0 if len(text) <= size else max(0, min(best - size // 6, len(text) - size))

@@ -254,10 +254,9 @@ def _spans(text: str, matching: Collection[str], asked: Collection[str]) -> Iter
                 yield match.span()
             continue
         for begin in range(match.start(), match.end()):
-            if text[begin : begin + 2] in asked and begin + 1 < match.end():
-                yield begin, begin + 2
-            elif text[begin] in asked:
-                yield begin, begin + 1
+            piece = text[begin : begin + 2] if text[begin : begin + 2] in asked else text[begin]
+            if piece in asked:
+                yield begin, begin + len(piece)
 
 
 def _joined(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

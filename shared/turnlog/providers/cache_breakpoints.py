@@ -199,7 +199,7 @@ def _marks_in(block: JsonValue, kind: _Kind) -> Iterator[JsonValue]:
     """Yield the breakpoints of a block, and of the blocks in a result."""
     if (mark := kind.mark_of(block)) is not None:
         yield mark
-    nested = block.get("content") if isinstance(block, dict) and not kind.behind else None
+    nested = block.get("content") if isinstance(block, dict) else None
     for inner_block in nested if isinstance(nested, list) else ():
         yield from _marks_in(inner_block, kind)
 

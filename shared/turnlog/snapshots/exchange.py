@@ -59,7 +59,7 @@ def check_shape(value: object, expected: Any, *, name: str = "") -> None:
 def _fits(value: object, expected: Any, name: str) -> bool:
     origin, inner = get_origin(expected), get_args(expected)
     if origin in (Union, types.UnionType):
-        return any(_fits_option(value, option, name) for option in inner)
+        return any(_fits(value, option, name) for option in inner)
     if origin is Literal:
         return value in inner and type(value) in {type(literal) for literal in inner}
     if origin is tuple:
@@ -69,13 +69,6 @@ def _fits(value: object, expected: Any, name: str) -> bool:
     if dataclasses.is_dataclass(expected):
         return isinstance(value, expected) and _fields_fit(value, name)  # type: ignore[arg-type]
     return type(value) is expected
-
-
-def _fits_option(value: object, expected: Any, name: str) -> bool:
-    """Check one option of a union. A dataclass is checked only for its instances, so that the error names the field."""
-    if dataclasses.is_dataclass(expected) and not isinstance(value, expected):  # type: ignore[arg-type]
-        return False
-    return _fits(value, expected, name)
 
 
 def _fits_tuple(value: tuple[object, ...], inner: tuple[Any, ...], name: str) -> bool:

@@ -455,9 +455,9 @@ def _line(hit: RecallHit, most: int) -> _Line:
         parts.append(f"{ref} -> {_short(result.text, result.chars, most // len(facts.results))}")
     shown = "\n".join(parts)
     values = chosen((value for value in entry.values() if not is_said(value, shown)), _MAX_VALUES)
-    if values and sum(map(value_cost, values)) <= most:
-        parts[-1:] = [f"{part}{_VALUES}{', '.join(values)}" for part in parts[-1:]]
-    text = escaped("\n".join(parts))
+    if shown and values and sum(map(value_cost, values)) <= most:
+        shown += f"{_VALUES}{', '.join(values)}"
+    text = escaped(shown)
     return _Line(hit, day, text, upper_bound_tokens(f"{text}\n"))
 
 

@@ -217,9 +217,7 @@ def _id_of(item: JsonObject) -> JsonValue:
 def _as_function(item: JsonObject) -> JsonObject:
     """Return the item of a call as one of a function."""
     shape = shape_of_call(item)
-    if shape is None or shape.output in _WITH_PARTS:
-        return item
-    return _function_call(call_of(item, shape), str(item[shape.call_id]))
+    return item if shape is None else _function_call(call_of(item, shape), str(item[shape.call_id]))
 
 
 def _function_call(call: ToolCall, call_id: str) -> JsonObject:

@@ -68,7 +68,7 @@ def _counter() -> TokenCounter:
 
 @cache
 def _use_case() -> BuildWindows:
-    return BuildWindows(_counter(), find=_find)
+    return BuildWindows(_counter(), None, _find)
 
 
 def _find(messages: Sequence[Located], search: RecallSearch) -> Sequence[Sequence[RecallHit]]:

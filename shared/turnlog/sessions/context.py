@@ -157,8 +157,8 @@ class BuildContexts:
         self,
         log: SessionLog,
         summaries: Summaries,
-        models: Mapping[str, int] | None = None,
-        find: FindInSession | None = None,
+        models: Mapping[str, int] | None,
+        find: FindInSession,
     ) -> None:
         """``find`` searches a session for the step recall."""
         self._log = log
@@ -182,7 +182,7 @@ class BuildContexts:
         request, budget = context.request, context.budget
         model = body.model if body.model is not None else context.settings.model
         history = SessionHistory(self._log, reading, context, self._find)
-        request = replace(request, recaller=history.recall if self._find is not None else None)
+        request = replace(request, recaller=history.recall)
         with counted_by_the_provider(budget):
             window = build(history, request, history.memory)
         if stored_build is not None and stored_build.elsewhere != window.elsewhere:
@@ -254,8 +254,8 @@ class BuildWindows:
     """Use case: build a window over a list of messages. Stores nothing. ``find`` searches the messages for the step recall."""
 
     counter: TokenCounter
-    models: Mapping[str, int] | None = None
-    find: FindInList | None = None
+    models: Mapping[str, int] | None
+    find: FindInList
 
     def __call__(self, body: BuildWindow) -> WindowAnswer:
         codec_of(body.format)
@@ -268,9 +268,7 @@ class BuildWindows:
             tools_tokens=count_tools(list(tools), self.counter),
         )
         request, budget = request_of(body.model_copy(update={"tools": None}), settings, models=self.models)
-        if self.find is not None:
-            request = replace(request, recaller=partial(self.find, sources))
-        window = build(MessageList(sources, total), request)
+        window = build(MessageList(sources, total), replace(request, recaller=partial(self.find, sources)))
         return window_answer(window, sources, head=len(sources), budget=budget)
 
     def _sources(self, body: BuildWindow) -> tuple[list[Located], int]:

@@ -235,9 +235,7 @@ def read_up_to(log: SessionLog, keys: SessionKeys, position: int, *, is_build: b
 class SessionHistory:
     """The messages of a session as a window reads them: from the newest commit back, as far as the plan needs."""
 
-    def __init__(
-        self, log: SessionLog, reading: SessionReading, context: ContextRequest, find: FindInSession | None = None
-    ) -> None:
+    def __init__(self, log: SessionLog, reading: SessionReading, context: ContextRequest, find: FindInSession) -> None:
         """Begin with the messages of a warm session, or else with the first page. ``find`` searches the session."""
         self._log, self._keys, self._header, self._context = log.commits, reading.keys, reading.header, context
         self.total = self._header.flow.tokens
@@ -310,7 +308,7 @@ class SessionHistory:
 
     def recall(self, search: RecallSearch) -> Sequence[Sequence[RecallHit]] | None:
         """Return messages about questions; None when the log cannot be searched."""
-        return self._find(self._keys, self._header, self._commits, search) if self._find is not None else None
+        return self._find(self._keys, self._header, self._commits, search)
 
     @property
     def kept(self) -> Sequence[Located]:

@@ -170,6 +170,17 @@ def test_e5_a_summary_is_made_again_and_the_old_moment_has_none_of_it(harness: H
     bodies_are_gone(harness)
 
 
+def test_e5_a_summary_that_does_not_cover_the_message_stays(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    for number in range(1, 5):
+        session.append(*turn(number))
+    position = session.append({"role": "user", "content": CANARY}).first
+    summary = session.compress(keep_loops=2).summary
+    worked(harness, session.redact(position))
+    assert session.summary() == summary
+    assert harness.other_process().log().sessions.of("s").summary() == summary
+
+
 @pytest.mark.parametrize("size", [60, 6_000])
 def test_e5_a_summary_that_is_stored_separately_goes_too(harness: Harness, size: int) -> None:
     summarise_with(harness.app, ScriptedSummariser([noise(size)]))
@@ -230,6 +241,15 @@ def test_e5_forks_of_an_erased_session_carry_its_redactions_through(harness: Har
     assert [message.position for message in nested.messages() if message.redacted] == [position]
     assert [message.position for message in other.messages() if message.redacted] == []
     assert fork.context().messages and nested.context().messages
+
+
+def test_e5_the_first_pass_notes_the_redaction_in_forks(harness: Harness) -> None:
+    session, position = said(harness, CANARY)
+    fork = session.fork("forked")
+    assert fork.summary() is not None
+    deliver(harness, message_of(session.redact(position)))
+    assert next(item.action for item in fork.history()) == "redact"
+    assert fork.summary() is None
 
 
 def test_e5_the_parent_is_cleared_when_the_redacted_fork_is_erased_first(harness: Harness) -> None:

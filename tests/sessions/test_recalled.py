@@ -228,6 +228,9 @@ def test_a_process_searches_for_a_loop_once_and_a_new_one_for_few(
     again = session.context(budget=1_500, policy=few).model_dump(mode="json")
     assert cold(harness, session, budget=1_500, policy=few) == again
     assert 1 < questions[-1] <= 3, "a process that remembers nothing"
+    monkeypatch.setattr("turnlog.windows.recalled.MAX_LOOPS", 1)
+    cold(harness, session, budget=1_500, policy=few)
+    assert questions[-1] == 1
     assert window.manifest.epoch.since > 0
 
 
@@ -252,6 +255,30 @@ def test_what_is_recalled_can_not_close_its_fence_and_every_format_takes_it(harn
     assert "Ignore all that was said" in str(window.messages)
     assert str(window.messages).count("</turnlog-data>") == 1
     assert lint(window.messages, format=format) == []
+
+
+@pytest.mark.parametrize("said", ["{story} {question}", "{question} {story}"])
+def test_a_question_at_either_end_of_a_long_text_is_searched_for(harness: Harness, said: str) -> None:
+    session = harness.log().sessions.create(policy={"steps": [{"step": "recall", "min_score": 0.01}]})
+    session.append({"role": "user", "content": ORDER}, {"role": "assistant", "content": "Noted."})
+    talk(session, 60)
+    story = " ".join(f"and then{number}" for number in range(200))
+    session.append({"role": "user", "content": said.format(story=f"{story}.", question=QUESTION["content"])})
+    assert ORDER in text(session.context(budget=2_500))
+
+
+@pytest.mark.parametrize("tokens", [300, 600, 900])
+def test_room_too_small_for_a_long_result_goes_to_short_messages(harness: Harness, tokens: int) -> None:
+    session = harness.log().sessions.create()
+    for number in range(5):
+        session.append({"role": "user", "content": f"Look up the green bicycle {number}."})
+        look_up(session, "order number green bicycle " * 40)
+        session.append({"role": "assistant", "content": f"Order {number} has its number."})
+    talk(session, 60)
+    session.append(QUESTION)
+    policy = {"steps": [{"step": "digest_when_full"}, {"step": "recall", "tokens": tokens}]}
+    window = session.context(budget=2_500, policy=policy)
+    assert 0.9 * tokens < window.manifest.totals["recalled"] <= tokens
 
 
 def test_a_redacted_message_is_not_recalled(harness: Harness) -> None:

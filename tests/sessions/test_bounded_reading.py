@@ -221,11 +221,15 @@ def test_what_is_pinned_is_in_every_window_however_old(session: Session, pinned:
         talk(session, 2)
 
 
-def test_a_pinned_result_is_in_every_window_with_its_call(session: Session) -> None:
+@pytest.mark.parametrize("turns_before", [0, 60])
+def test_a_pinned_result_is_in_every_window_with_its_call(session: Session, turns_before: int) -> None:
+    """Its call may be in a loop long before its own."""
     result = {"role": "tool", "tool_call_id": "c1", "content": "42"}
     session.append({"role": "user", "content": "go"}, call_of(1))
+    for _ in range(turns_before):
+        talk(session, 20)
     session.append(result, meta=[{"pin": True}])
-    for _ in range(60):
+    for _ in range(60 - turns_before):
         talk(session, 20)
     window = session.context(budget=2_000)
     assert {"tool", "assistant"} <= {message["role"] for message in window.messages}

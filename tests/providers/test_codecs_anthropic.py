@@ -200,6 +200,12 @@ SERVER_CALL = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_searc
 SERVER_RESULT = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
 
 
+def test_a_server_call_and_its_result_are_sent_once() -> None:
+    repeated = given({"role": "assistant", "content": [SERVER_CALL, SERVER_CALL, SERVER_RESULT, SERVER_RESULT, TEXT]})
+    messages = sent(given({"role": "user", "content": "news?"}), repeated)
+    assert messages[1]["content"] == [SERVER_CALL, SERVER_RESULT, TEXT]
+
+
 def test_a_server_tool_that_was_cut_off_is_left_out_once_the_user_goes_on() -> None:
     asked = given({"role": "user", "content": "news?"})
     paused = given({"role": "assistant", "content": [TEXT, SERVER_CALL]})

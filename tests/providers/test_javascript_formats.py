@@ -176,6 +176,13 @@ def test_a_run_of_a_javascript_library_reaches_every_provider_whole(log: Turnlog
         assert window.messages == bodies
 
 
+def test_data_of_the_provider_beside_an_item_comes_back_with_it(log: Turnlog) -> None:
+    items = [{"providerData": {"x": 1}, **item} for item in ITEMS]
+    session = log.sessions.create("s", recall="never")
+    session.append(*items, format="openai_agents_js")
+    assert session.context(format="openai_agents_js").messages == items
+
+
 def test_a_message_of_the_interface_becomes_the_model_messages_that_the_library_makes_of_it(log: Turnlog) -> None:
     session = log.sessions.create("s", recall="never")
     session.append(*UI)
@@ -394,6 +401,7 @@ HOSTED = {
     ("item", "name", "arguments"),
     [
         (HOSTED, "web_search", '{"type":"search","query":"rivers"}'),
+        ({key: HOSTED[key] for key in HOSTED if key != "status"}, "web_search", '{"type":"search","query":"rivers"}'),
         (
             {"type": "shell_call", "callId": "c", "action": {"commands": ["ls"], "timeoutMs": 5}},
             "shell",

@@ -383,6 +383,7 @@ def test_requests_are_the_list_the_words_and_the_few_that_are_looked_into(harnes
     assert answer.results[0].session_id == "s3" and answer.is_complete
     looked_into = len({result.session_id for result in answer.results})
     assert spent.requests["BatchGetItem"] == 1 and spent.write_units == 0
+    assert spent.read_units <= 30 / 2 + 2, "half a unit for the words of a session"
     assert looked_into == 1 and spent.requests["Query"] == 1 + looked_into, "the job has read it in this process"
     other = harness.other_process().log()
     with harness.meter.measure() as spent:

@@ -54,6 +54,19 @@ def test_an_export_runs_its_own_job_and_no_other_that_waits(harness: Harness) ->
     assert [job.attempts for job in log.jobs()] == [1, 1]
 
 
+def test_an_export_reads_a_payload_twice_wherever_it_is_stored(harness: Harness) -> None:
+    """Once for the messages and once for the log. The first export of a process asks for more."""
+    calls = list[int]()
+    for number, size in enumerate((60, 60, 6_000, 60_000)):
+        session = harness.log().sessions.create(f"s{number}")
+        session.append({"role": "user", "content": noise(size)})
+        started = harness.faults.calls
+        exported(session)
+        calls.append(harness.faults.calls - started)
+    _, inline, in_items, in_blobs = calls
+    assert in_items == in_blobs == inline + 2
+
+
 # ------------------------------------------------------------ equal
 
 

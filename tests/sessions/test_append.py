@@ -454,8 +454,8 @@ def test_a_run_that_meets_another_is_warned_and_refused_when_strict(log: Turnlog
 
 def test_a_run_that_began_no_loop_refuses_no_other(log: Turnlog) -> None:
     session = log.sessions.create("s", loop_timeout_seconds=60)
-    session.append({"role": "system", "content": "Be brief."}, run_id="run-1")
-    assert session.info().loops == 0
+    first = session.append({"role": "system", "content": "Be brief."}, run_id="run-1")
+    assert (first.loop, session.info().loops) == (None, 0)
     assert "run_active" not in codes(session.append(user("go"), run_id="run-2"))
 
 

@@ -40,7 +40,7 @@ from turnlog.log.headers import chain_hash, hashed_header
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable, Key, Query
 from turnlog.snapshots import segments as seal
-from turnlog.snapshots.segment_format import VERSION, SegmentWriter, read_segment
+from turnlog.snapshots.segment_format import VERSION, SegmentWriter, read_segment, read_stretch
 from turnlog.snapshots.segments import Segment
 from turnlog.testing.fixed import SequentialIds
 
@@ -118,6 +118,10 @@ def test_a_commit_over_the_border_belongs_to_where_it_begins(harness: Any) -> No
     seal_all(harness)
     (segment,) = everything(harness)
     assert (segment.first, segment.last, segment.messages) == (1, 276, 275)
+    data = harness.app.engine.blobs.get(KEYS.segment_blob(segment.first, segment.last, segment.sha256))
+    for first, last in ((2, 276), (1, 275), (1, 277)):
+        with pytest.raises(CorruptError, match="other positions"):
+            list(read_stretch(data, first, last, name="x", fault="other positions"))
     for _ in range(10):
         session.append(*(said(at) for at in range(25)))
     seal_all(harness)

@@ -171,6 +171,13 @@ def test_the_record_has_40_calls_of_a_loop_and_counts_the_others(calls: int, mor
     assert ("more" in prompt.record) is (more is not None)
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_record_says_which_loop_was_interrupted(*, interrupted: bool) -> None:
+    prompt = prompt_for(SummaryRequest("", (LoopText(1, "go", "", interrupted=interrupted),), 200), COUNTER)
+    assert prompt is not None
+    assert ("exchange 1 was interrupted before an answer" in prompt.record) is interrupted
+
+
 def test_parts_are_numbered_and_an_empty_record_of_loops_is_left_out() -> None:
     prompt = prompt_for(SummaryRequest("before", (), 200, parts=("first", "second")), COUNTER)
     assert prompt is not None

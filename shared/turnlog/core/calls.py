@@ -263,8 +263,6 @@ class OpenIndex:
 
     def calls(self) -> OpenCalls:
         """Return the calls that are still open."""
-        if not self._answered:
-            return OpenCalls(tuple(self._calls), self._more)
         return OpenCalls(tuple(call for call in self._calls if id(call) not in self._answered), self._more)
 
     def _oldest_match(self, key: _Key, value: bytes) -> UnansweredCall | None:

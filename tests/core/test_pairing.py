@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -170,6 +171,13 @@ def test_a_header_keeps_the_oldest_16_and_counts_the_rest() -> None:
     assert (result.calls, result.more) == (many(16).calls, 31)
     assert result
     assert not OpenCalls()
+
+
+@pytest.mark.parametrize(("index", "kept"), [(65_535, 65_535), (65_536, 65_535), (10**6, 65_535)])
+def test_a_header_has_two_bytes_for_the_place_of_a_call_in_its_message(index: int, kept: int) -> None:
+    (call,) = many(1).calls
+    stored = OpenCalls((replace(call, ref=Ref(call.ref.position, index)),)).encode()
+    assert OpenCalls.decode(stored, 0).calls[0].ref == Ref(call.ref.position, kept)
 
 
 def test_open_calls_that_are_cut_short_are_an_error() -> None:

@@ -267,6 +267,24 @@ def test_a_question_at_either_end_of_a_long_text_is_searched_for(harness: Harnes
     assert ORDER in text(session.context(budget=2_500))
 
 
+def test_two_parts_stay_while_both_fit_exactly(harness: Harness) -> None:
+    session = harness.log().sessions.create()
+    for said in (ORDER, "The red kettle is in the cellar of Anna."):
+        session.append({"role": "user", "content": said}, {"role": "assistant", "content": "Noted."})
+        talk(session, 2)
+    talk(session, 60)
+    session.append(QUESTION, {"role": "assistant", "content": "It is AX-77012."})
+    session.append({"role": "user", "content": "Where is the red kettle of Anna?"})
+
+    def recalled(tokens: int) -> int:
+        policy = {"steps": [{"step": "digest_when_full"}, {"step": "recall", "tokens": tokens, "neighbours": 0}]}
+        return session.context(budget=1_500, policy=policy).manifest.totals["recalled"]
+
+    both = recalled(200)
+    assert recalled(both) == both
+    assert 0 < recalled(both - 1) < both
+
+
 @pytest.mark.parametrize("tokens", [300, 600, 900])
 def test_room_too_small_for_a_long_result_goes_to_short_messages(harness: Harness, tokens: int) -> None:
     session = harness.log().sessions.create()

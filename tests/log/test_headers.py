@@ -161,6 +161,7 @@ def test_d4_an_attribute_of_another_type_is_damage(name: str) -> None:
         {"ct": "11"},
         {"sm": "5 4 2 8"},
         {"ws": "6"},
+        {"v": 0},
         {"l": None},
     ],
     ids=str,

@@ -21,7 +21,7 @@ from turnlog.log.fork_lock import fork_lock
 from turnlog.log.headers import GENESIS, Header, attribute, chain_hash, hashed_header, item_name, log_key, read_header
 from turnlog.log.keys import commit_sort_key
 from turnlog.log.packing import count_content, decoding, line_digest, unpack
-from turnlog.log.read_lines import payload_of, read_event, upcast
+from turnlog.log.read_lines import payload_of, read_event
 from turnlog.log.tombstones import is_slot_tombstone
 from turnlog.ports import Item
 
@@ -229,10 +229,9 @@ def _commit(item: Item, verified: Verified, only: Collection[int] | None = None)
         stored = enumerate(content.split(b"\n"), header.first)
         content = b"\n".join(line if position in only else b"{}" for position, line in stored)
     with decoding(item_name(item)):
-        lines = json.loads(f"[{content.decode('utf-8', 'surrogatepass').replace(chr(10), ',')}]")
-        parsed = tuple(upcast(line, header.version) if line else line for line in lines)
+        lines = tuple(json.loads(f"[{content.decode('utf-8', 'surrogatepass').replace(chr(10), ',')}]"))
     until = item.get("fu")
-    return Commit(header, parsed, str(item["pk"]), until if isinstance(until, int) else None)
+    return Commit(header, lines, str(item["pk"]), until if isinstance(until, int) else None)
 
 
 def checked_chain(items: Sequence[Item]) -> list[Commit]:

@@ -326,10 +326,12 @@ def item_name(item: Item) -> str:
 
 
 def check_version(item: Item) -> None:
-    """Raise `NewerSchemaError` for an item of a newer version, whose fields may have other meanings."""
+    """Raise `NewerSchemaError` for an item of a newer version, whose fields may have other meanings; versions begin with 1."""
     version = attribute(item, "v", int) if "v" in item else SCHEMA_VERSION
     if version > SCHEMA_VERSION:
         raise NewerSchemaError(f"schema version {version} is newer than {SCHEMA_VERSION}", item=item_name(item))
+    if version < 1:
+        raise CorruptError("attribute 'v' is missing or damaged", item=item_name(item))
 
 
 def attribute(item: Item, name: str, kind: type[_Attribute]) -> _Attribute:

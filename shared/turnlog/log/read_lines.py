@@ -1,9 +1,9 @@
-"""The reader of stored lines of events, of every schema version."""
+"""The reader of stored lines of events."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from turnlog.core.events import (
     NO_ENVELOPE,
@@ -25,15 +25,11 @@ from turnlog.core.events import (
     SummaryEvent,
 )
 from turnlog.core.positions import Stretch
-from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
+from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import Branch
 from turnlog.core.times import MINUTES_A_DAY
 from turnlog.log.lines import ENVELOPE
 from turnlog.log.payloads import read_card
-
-Upcaster: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
-UPCASTERS: dict[int, Upcaster] = {}
-"""Functions from each older schema version to the next one. Version 1 is the log of 2026-11."""
 
 
 def summary_from(line: dict[str, Any], *, position: int, parts: dict[str, Any] | None = None) -> SummaryEvent:
@@ -79,14 +75,6 @@ def payload_of(line: dict[str, Any]) -> Payload | None:
     """Return the address of a line's out-of-line payload, or None."""
     address = line.get("@")
     return Payload(*address) if address else None
-
-
-def upcast(line: dict[str, Any], version: int) -> dict[str, Any]:
-    """Convert a stored line of an older schema version to the current one."""
-    while version < SCHEMA_VERSION:
-        line = UPCASTERS[version](line)
-        version += 1
-    return line
 
 
 def read_event(line: dict[str, Any], *, position: int, payload: Payload | None, parts: dict[str, Any] | None) -> Event:

@@ -40,7 +40,7 @@ from turnlog.log.headers import Header, chain_hash, hashed_header, read_header
 from turnlog.log.keys import commit_sort_key
 from turnlog.log.packing import line_digest
 from turnlog.log.payloads import digest_of, is_blob
-from turnlog.log.read_lines import payload_of, upcast
+from turnlog.log.read_lines import payload_of
 from turnlog.log.tombstones import MATERIALISING
 from turnlog.ports import AttributeValue, Item
 from turnlog.providers.registry import codec_of
@@ -166,8 +166,7 @@ def _read(line: Mapping[str, Any], position: int, previous: bytes) -> SealedComm
         raise ValueError("events")
     if chain_hash(previous, hashed_header(str(item["sk"]), item), list(map(line_digest, lines))) != item["h"]:
         raise CorruptError("the chain hash does not follow from the commit before", item=str(item["sk"]))
-    parsed = [upcast(json.loads(encoded), header.version) for encoded in lines]
-    commit = Commit(header, tuple(parsed), until=_until(item, header))
+    commit = Commit(header, tuple(map(json.loads, lines)), until=_until(item, header))
     contents = _contents(commit, line.get("payloads", {}))
     sealed = SealedCommit(commit, item, lines, contents)
     # Check everything before it is stored: what is stored must be readable.

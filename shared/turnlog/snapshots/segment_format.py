@@ -28,7 +28,7 @@ from turnlog.log.headers import chain_hash, hashed_header, read_header
 from turnlog.log.keys import commit_sort_key, position_of
 from turnlog.log.packing import MAX_UNPACKED_BYTES, line_digest
 from turnlog.log.payloads import digest_of, is_blob
-from turnlog.log.read_lines import payload_of, upcast
+from turnlog.log.read_lines import payload_of
 from turnlog.ports import AttributeValue, Item
 
 VERSION = 1
@@ -210,8 +210,7 @@ def _commits(head: dict[str, Any], hashes: bytes, body: memoryview, name: str) -
         if header.last != first + len(stored) - 1:
             raise CorruptError("a commit in a segment does not hold the events of its positions", item=name)
         until = item.get("fu")
-        parsed_lines = tuple(upcast(line, header.version) for line in parsed)
-        commit = Commit(header, parsed_lines, until=until if isinstance(until, int) else None)
+        commit = Commit(header, tuple(parsed), until=until if isinstance(until, int) else None)
         yield SealedCommit(commit, item, tuple(stored), contents)
         first = header.last + 1
     if chained.hex() != head["h"] or offset != len(hashes) or next(lines, None) is not None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -101,7 +102,7 @@ class Policy(BaseModel):
             (first_family, first), (second_family, second) = list(families.items())[:2][::-1]
             families_text = f"one is of {first_family}, the other of {second_family}"
             raise _invalid(f"/{second}", f"options {first!r} and {second!r} don't mix: {families_text}")
-        return _read(FAMILIES[next(iter(families))], options, names)
+        return _read(next(iter(families)), options, names)
 
     @property
     def takes_summary(self) -> bool:
@@ -245,80 +246,70 @@ def _invalid(pointer: str, message: str) -> InvalidInputError:
 
 
 _MAX = 100_000_000
+_DEFAULT: Any = None
+"""Stands for the default of the function that makes the policy: only options that are set are passed to it."""
+_Milliseconds = Annotated[int, Field(ge=1, le=10**15), AfterValidator(lambda milliseconds: -(-milliseconds // 1000))]
+"""Milliseconds that are read as seconds, rounded up."""
 
 
 class _Options(BaseModel):
+    """Options of a family. A field has the name of the function's parameter, and the option's name as its alias."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return [field.alias or name for name, field in cls.model_fields.items()]
 
 
 class _Classic(_Options):
-    window_size: int = Field(default=20, ge=0, le=1_000_000)
-    max_tokens: int = Field(default=4000, ge=0, le=_MAX)
-    summarize: bool = True
-    compress_threshold: int = Field(default=30, ge=0, le=1_000_000)
-    token_threshold: int = Field(default=3000, ge=0, le=_MAX)
-    preserve_system: bool = True
-
-    def policy(self) -> Policy:
-        return classic(
-            messages=self.window_size,
-            tokens=self.max_tokens,
-            messages_over=self.compress_threshold,
-            tokens_over=self.token_threshold,
-            summary=self.summarize,
-            preserve_system=self.preserve_system,
-        )
+    messages: int = Field(default=_DEFAULT, alias="window_size", ge=0, le=1_000_000)
+    tokens: int = Field(default=_DEFAULT, alias="max_tokens", ge=0, le=_MAX)
+    summary: bool = Field(default=_DEFAULT, alias="summarize")
+    messages_over: int = Field(default=_DEFAULT, alias="compress_threshold", ge=0, le=1_000_000)
+    tokens_over: int = Field(default=_DEFAULT, alias="token_threshold", ge=0, le=_MAX)
+    preserve_system: bool = _DEFAULT
 
 
 class _RunLoops(_Options):
-    max_run_loops: int = Field(default=10, ge=1, le=1_000_000)
-    max_message_length: int = Field(default=500, ge=1, le=1_000_000)
-    max_time_range: int = Field(default=7 * 24 * 3600 * 1000, ge=1, le=10**15)
-
-    def policy(self) -> Policy:
-        return run_loops(
-            max_loops=self.max_run_loops,
-            max_message_chars=self.max_message_length,
-            max_age_seconds=-(-self.max_time_range // 1000),
-        )
+    max_loops: int = Field(default=_DEFAULT, alias="max_run_loops", ge=1, le=1_000_000)
+    max_message_chars: int = Field(default=_DEFAULT, alias="max_message_length", ge=1, le=1_000_000)
+    max_age_seconds: _Milliseconds = Field(default=_DEFAULT, alias="max_time_range")
 
 
 class _BufferConfig(_Options):
-    max_messages: int = Field(default=20, ge=0, le=1_000_000)
-    max_tokens: int = Field(default=4000, ge=0, le=_MAX)
+    messages: int = Field(default=_DEFAULT, alias="max_messages", ge=0, le=1_000_000)
+    tokens: int = Field(default=_DEFAULT, alias="max_tokens", ge=0, le=_MAX)
 
 
 class _Buffer(_Options):
     buffer_config: _BufferConfig
 
-    def policy(self) -> Policy:
-        limits = self.buffer_config
-        return Policy(steps=(Recent(messages=limits.max_messages, tokens=limits.max_tokens),))
 
-
-FAMILIES: dict[str, type[_Classic | _RunLoops | _Buffer]] = {
-    "classic": _Classic,
-    "run_loops": _RunLoops,
-    "buffer_config": _Buffer,
+FAMILIES: dict[str, tuple[type[_Options], Callable[..., Policy]]] = {
+    "classic": (_Classic, classic),
+    "run_loops": (_RunLoops, run_loops),
+    "buffer_config": (_Buffer, lambda *, buffer_config: Policy(steps=(Recent(**buffer_config),))),
 }
-FAMILY_OF = {name: family for family, model in FAMILIES.items() for name in model.model_fields}
+FAMILY_OF = {name: family for family, (model, _) in FAMILIES.items() for name in model.names()}
 
 
-def _read(model: type[_Classic | _RunLoops | _Buffer], options: Mapping[str, Any], names: dict[str, str]) -> Policy:
+def _read(family: str, options: Mapping[str, Any], names: dict[str, str]) -> Policy:
+    model, policy = FAMILIES[family]
     values = {name: options[spelled] for spelled, name in names.items()}
     config = values.get("buffer_config")
     inner = _in_snake_case(config, "/buffer_config") if isinstance(config, Mapping) else {}
     if isinstance(config, Mapping):
         values["buffer_config"] = {name: config[spelled] for spelled, name in inner.items()}
     try:
-        return model.model_validate_json(encode_json(values)).policy()
+        return policy(**model.model_validate_json(encode_json(values)).model_dump(exclude_unset=True))
     except ValidationError as error:
         spelled = {name: spelled for spelled, name in (names | inner).items()}
         problem = error.errors(include_url=False, include_input=False)[0]
         place = [str(spelled.get(str(part), part)) for part in problem["loc"]]
         message = f"option {place[-1]!r}: {problem_text(problem, place[-1])}"
         if problem["type"] == "extra_forbidden":
-            known = ", ".join(_BufferConfig.model_fields)
+            known = ", ".join(_BufferConfig.names())
             message = f"option {place[-1]!r} of {place[0]!r} is not known; known are {known}"
         raise _invalid("/" + "/".join(place), message) from error
 

@@ -11,7 +11,7 @@ from tests.properties.histories import Body, Format, Given, History
 from turnlog.core.calls import outline_of
 from turnlog.core.events import HEAD_TOKEN_CHARS, Envelope, MessageEvent
 from turnlog.core.loops import Arrival, Flow, accept
-from turnlog.core.session_settings import Recall
+from turnlog.core.models import Recall
 from turnlog.core.window_parts import OthersCalls
 from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.log.reading import Located

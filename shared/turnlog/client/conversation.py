@@ -20,12 +20,14 @@ from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import without_none
 from turnlog.core.models import FormatName
+from turnlog.core.window_parts import OthersCalls
 from turnlog.jobs.models import Job
-from turnlog.sessions.context_models import Build, WindowAnswer
+from turnlog.sessions.context_models import Breakpoints, Build, WindowAnswer
 from turnlog.sessions.message_models import (
     MAX_MESSAGES,
     Appended,
     HeldLease,
+    InboxMode,
     LeaseAnswer,
     LoopAnswer,
     LoopPage,
@@ -191,8 +193,8 @@ class ConversationCalls(SessionResource):
         output_reserve: int | None = None,
         include_current_loop: bool | None = None,
         answer_open_calls: bool | None = None,
-        others_calls: Literal["text", "calls"] | None = None,
-        breakpoints: Literal["suggest", "apply"] | None = None,
+        others_calls: OthersCalls | None = None,
+        breakpoints: Breakpoints | None = None,
         query: str | None = None,
         at: int | str | None = None,
         build: Build | Mapping[str, Any] | None = None,
@@ -359,7 +361,7 @@ class RunCalls(SessionResource):
     def send_to_run(
         self,
         *messages: Mapping[str, Any],
-        mode: Literal["enqueue", "steer", "interrupt"] = "enqueue",
+        mode: InboxMode = "enqueue",
         format: str | None = None,
         agent_id: str = DEFAULT_AGENT,
         idempotency_key: str | None = None,

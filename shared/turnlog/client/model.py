@@ -28,6 +28,7 @@ from turnlog.client.states import JobCalls, MemoryCalls, StateCalls, UpkeepCalls
 from turnlog.client.time_travel import SnapshotCalls, TimeTravel
 from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError
 from turnlog.core.json_values import without_none
+from turnlog.core.models import Recall, SessionStatus
 from turnlog.engines import location_url
 from turnlog.http.health_routes import Health
 from turnlog.jobs.models import Job
@@ -36,7 +37,7 @@ from turnlog.ports import Prompt
 from turnlog.search.models import SearchSessionsAnswer
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.models import Session as SessionInfo
-from turnlog.sessions.models import SessionPage, Status
+from turnlog.sessions.models import SessionPage
 
 
 class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
@@ -178,7 +179,7 @@ class Sessions(SessionImports):
         state: Mapping[str, Any] | None = None,
         state_schema: Mapping[str, Any] | None = None,
         strict: bool | None = None,
-        recall: Literal["auto", "always", "never"] | None = None,
+        recall: Recall | None = None,
         loop_timeout_seconds: int | None = None,
         ttl_days: int | None = None,
         inactive_after_minutes: int | None = None,
@@ -247,7 +248,12 @@ class Sessions(SessionImports):
         return True
 
     def page(
-        self, *, limit: int = 20, cursor: str | None = None, status: Status | None = None, user: str | None = None
+        self,
+        *,
+        limit: int = 20,
+        cursor: str | None = None,
+        status: SessionStatus | None = None,
+        user: str | None = None,
     ) -> SessionPage:
         """Return one page of up to ``limit`` sessions (1 to 100), newest activity first. ``user`` is for operators: see `list`.
 
@@ -256,7 +262,7 @@ class Sessions(SessionImports):
         query = {"limit": limit, "cursor": cursor, "status": status, "user": user}
         return self._call(SessionPage, "list_sessions", query=query)
 
-    def list(self, *, status: Status | None = None, user: str | None = None) -> Paged[SessionInfo]:
+    def list(self, *, status: SessionStatus | None = None, user: str | None = None) -> Paged[SessionInfo]:
         """Iterate over all sessions, newest activity first, page by page.
 
         An operator of the tenant lists those of another ``user``, or of every user with ``"*"``, user after user. Raises

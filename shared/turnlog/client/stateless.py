@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from turnlog.client import GivenMessage, GivenPolicy, plain_messages, policy_field
 from turnlog.core.json_values import checked_json, without_none
+from turnlog.core.window_parts import OthersCalls
 from turnlog.engines import make_counter
 from turnlog.linter.lint_messages import LintHistories
 from turnlog.linter.routes import LintAnswer, LintMessages
@@ -15,7 +16,7 @@ from turnlog.ports import TokenCounter
 from turnlog.providers.registry import codec_of
 from turnlog.routing import read_body
 from turnlog.sessions.context import BuildWindows
-from turnlog.sessions.context_models import BuildWindow, WindowAnswer
+from turnlog.sessions.context_models import Breakpoints, BuildWindow, WindowAnswer
 from turnlog.sessions.incoming import understand
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ def build_window(  # noqa: PLR0913
     output_reserve: int | None = None,
     include_current_loop: bool = True,
     answer_open_calls: bool = False,
-    others_calls: Literal["text", "calls"] = "text",
-    breakpoints: Literal["suggest", "apply"] = "suggest",
+    others_calls: OthersCalls = "text",
+    breakpoints: Breakpoints = "suggest",
     query: str | None = None,
 ) -> WindowAnswer:
     """Build the window of a list of messages, as `Session.append` takes them: valid in ``format``, at most ``budget`` tokens.

@@ -12,8 +12,9 @@ from turnlog.core.calls import MessageOutline
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.models import MessageStatus
 from turnlog.core.positions import Stretch
-from turnlog.core.session_settings import MessageStatus, SessionSettings
+from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import Branch
 
 MAX_LISTED_KEYS = 100

@@ -11,13 +11,11 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from turnlog.core.calls import MAX_LISTED_CALLS, MessageOutline, OpenCalls, OpenIndex, call_hash, unanswered_calls
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Message, Thinking
-
-LoopStatus: TypeAlias = Literal["open", "closed", "interrupted"]
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -45,6 +45,12 @@ Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 ACTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_.:-]{0,63}$"
 Action: TypeAlias = Annotated[str, Field(pattern=ACTION_PATTERN)]
 """A caller's name for what an entry of the history records."""
+SessionStatus: TypeAlias = Literal["active", "inactive", "ended"]
+"""Status of a session. An inactive one had no message for as long as its settings allow; the next append reactivates it."""
+Recall: TypeAlias = Literal["auto", "always", "never"]
+"""Which windows have the recall tools: from the first one on that leaves something out, all, or none."""
+MessageStatus: TypeAlias = Literal["complete", "interrupted"]
+LoopStatus: TypeAlias = Literal["open", "closed", "interrupted"]
 TIME_CHARS = 64
 
 

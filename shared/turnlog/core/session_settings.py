@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.models import Recall
 
 SCHEMA_VERSION = 1
 DEFAULT_LOOP_TIMEOUT_SECONDS = 3600
 DEFAULT_OUTPUT_RESERVE = 4096
-
-SessionStatus: TypeAlias = Literal["active", "inactive", "ended"]
-"""Status of a session. An inactive one had no message for as long as its settings allow; the next append reactivates it."""
-Recall: TypeAlias = Literal["auto", "always", "never"]
-"""Which windows have the recall tools: from the first one on that leaves something out, all, or none."""
-MessageStatus: TypeAlias = Literal["complete", "interrupted"]
-
 
 WINDOW_SETTINGS = frozenset({"system", "tools", "model", "policy", "output_reserve", "recall"})
 """Settings that change how windows begin."""

@@ -12,6 +12,9 @@ PartKind: TypeAlias = Literal[
 OthersCalls: TypeAlias = Literal["text", "calls"]
 """How calls of tools that a request does not offer are sent."""
 PartLevel: TypeAlias = Literal["whole", "digest", "stub", "out"]
+BudgetSource: TypeAlias = Literal["given", "model", "default"]
+BrokeAt: TypeAlias = int | Literal["tools", "system", "summary", "base"] | None
+"""The first position, or the part of a window, that differs from the window before; None where nothing does."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from turnlog.core.errors import CorruptError, NewerSchemaError
 from turnlog.core.json_values import canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.loops import Amount, Flow, LoopState
+from turnlog.core.models import SessionStatus
 from turnlog.core.positions import VisibleRanges
 from turnlog.core.run_lease import RunLease
-from turnlog.core.session_settings import SCHEMA_VERSION, SessionStatus
+from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.core.summaries import CompressionRequest
 from turnlog.core.times import DAY_MS
 from turnlog.log.keys import commit_sort_key, position_of

@@ -38,7 +38,7 @@ from turnlog.sessions.incoming import (
     sent_after,
     understand_batch,
 )
-from turnlog.sessions.message_models import Appended, CallRef, Warning
+from turnlog.sessions.message_models import Appended, CallRef, Compression, Warning
 from turnlog.sessions.message_models import AppendMessages as AppendBody
 from turnlog.sessions.runs import has_inbox, held_lease, lease_after
 from turnlog.sessions.session_log import SessionLog, check_active
@@ -47,7 +47,7 @@ from turnlog.sessions.state_store import SessionState, state_at, write_state_cac
 from turnlog.windows.view import OF_ITEMS
 
 if TYPE_CHECKING:
-    from turnlog.summaries.trigger import AskForSegments, AskForSummaries, Compression, SummaryTrigger
+    from turnlog.summaries.trigger import AskForSegments, AskForSummaries, SummaryTrigger
 
 _RUN_HASH_BYTES = 6
 _UNKNOWN_CONTENT = "unknown_content"

@@ -9,13 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from turnlog.core.limits import MAX_POSITION, MAX_WINDOW_MESSAGES
 from turnlog.core.models import Answer, At, Body, FormatName, GivenText, JsonObjectField, ProviderJson
-from turnlog.core.window_parts import BreakReason, OthersCalls, RecalledMessage, WindowPart
+from turnlog.core.window_parts import BreakReason, BrokeAt, BudgetSource, OthersCalls, RecalledMessage, WindowPart
 from turnlog.sessions.message_models import REF_PATTERN
 from turnlog.sessions.models import Model, OutputReserve, Tools
 
 MAX_QUERY_CHARS = 1_000
 Breakpoints: TypeAlias = Literal["suggest", "apply"]
-BudgetSource: TypeAlias = Literal["given", "model", "default"]
 
 
 class BudgetAnswer(Answer):
@@ -229,7 +228,7 @@ class PrefixAnswer(Answer):
     """
 
     stable_tokens: int
-    broke_at: int | Literal["tools", "system", "summary", "base"] | None
+    broke_at: BrokeAt
     reason: BreakReason | None = Field(description="Why it broke; null when it did not")
 
 

@@ -7,7 +7,18 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from turnlog.core.limits import MAX_POSITION
-from turnlog.core.models import TIME_CHARS, Answer, Body, FormatName, GivenText, JsonObjectField, ListAnswer, Name
+from turnlog.core.models import (
+    TIME_CHARS,
+    Answer,
+    Body,
+    FormatName,
+    GivenText,
+    JsonObjectField,
+    ListAnswer,
+    LoopStatus,
+    MessageStatus,
+    Name,
+)
 
 MAX_MESSAGES = 25
 MAX_APPEND_BYTES = 32 * 1024 * 1024
@@ -19,6 +30,8 @@ MAX_LEASE_SECONDS = 24 * 60 * 60
 REF_PATTERN = r"^[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})$"
 Place: TypeAlias = Annotated[str, Field(pattern=REF_PATTERN)] | Annotated[int, Field(ge=1, le=MAX_POSITION)]
 """A call by its ref, or a message by its position."""
+InboxMode: TypeAlias = Literal["enqueue", "steer", "interrupt"]
+Compression: TypeAlias = Literal["none", "queued", "off", "no_worker"]
 
 
 class Meta(Body):
@@ -29,7 +42,7 @@ class Meta(Body):
     """
 
     id: Name | None = None
-    status: Literal["complete", "interrupted"] = "complete"
+    status: MessageStatus = "complete"
     created_at: Annotated[str, Field(min_length=1, max_length=TIME_CHARS)] | None = None
     author: Name | None = None
     pin: bool = False
@@ -101,7 +114,7 @@ class SendToRun(Body):
     """
 
     messages: list[JsonObjectField] = Field(min_length=1, max_length=MAX_MESSAGES)
-    mode: Literal["enqueue", "steer", "interrupt"] = "enqueue"
+    mode: InboxMode = "enqueue"
     format: FormatName | None = Field(default=None, description="Recognised when left out")
 
 
@@ -110,7 +123,7 @@ class SentToRun(Answer):
 
     agent_id: str
     position: int
-    mode: Literal["enqueue", "steer", "interrupt"]
+    mode: InboxMode
 
 
 class ParentCall(Body):
@@ -176,7 +189,7 @@ class Appended(Answer):
     loop: int | None
     tokens: int
     refs: list[CallRef]
-    compression: Literal["none", "queued", "off", "no_worker"]
+    compression: Compression
     warnings: list[Warning]
     lease: HeldLease | None = None
 
@@ -195,7 +208,7 @@ class StoredMessage(Answer):
     body: JsonObjectField
     tokens: int
     created_at: str
-    status: Literal["complete", "interrupted"]
+    status: MessageStatus
     id: str | None = None
     author: str | None = None
     pin: bool = False
@@ -235,7 +248,7 @@ class NestedLoop(Answer):
 
     parent: str
     agent_id: str
-    status: Literal["open", "closed", "interrupted"]
+    status: LoopStatus
     first: int
     last: int
     user_message: GivenText | None
@@ -253,7 +266,7 @@ class LoopAnswer(Answer):
     """
 
     loop: int
-    status: Literal["open", "closed", "interrupted"]
+    status: LoopStatus
     started_at: str
     ended_at: str | None
     first: int

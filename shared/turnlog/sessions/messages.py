@@ -14,8 +14,9 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json, json_or_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_POSITION, MAX_WINDOW_MESSAGES, PAGE_BYTES
-from turnlog.core.loops import REASONING, LoopStatus, has_open_calls
+from turnlog.core.loops import REASONING, has_open_calls
 from turnlog.core.messages import Message
+from turnlog.core.models import LoopStatus
 from turnlog.core.positions import Stretch, VisibleRanges
 from turnlog.core.times import milliseconds_since_epoch, rfc3339
 from turnlog.log.commit import Commit

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
-from turnlog.core.models import Answer, At, Body, JsonObjectField
+from turnlog.core.models import Answer, At, Body, JsonObjectField, Recall, SessionStatus
 from turnlog.sessions.message_models import HeldLease
 
 Title = Annotated[str, Field(max_length=200)]
 Model = Annotated[str, Field(min_length=1, max_length=200)]
-Recall: TypeAlias = Literal["auto", "always", "never"]
 OutputReserve = Annotated[int, Field(ge=0, le=10_000_000)]
 
 
@@ -37,7 +36,6 @@ System = Annotated[str, Field(max_length=1_000_000)]
 LoopTimeout = Annotated[int, Field(ge=1, le=31_536_000)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
 Minutes = Annotated[int, Field(ge=1, le=36_500 * 24 * 60)]
-Status: TypeAlias = Literal["active", "inactive", "ended"]
 _TTL = "Days after the newest activity until the session expires; without it the session stays"
 _INACTIVE = "Minutes after the newest activity until the session is inactive; the next append makes it active"
 
@@ -194,7 +192,7 @@ class Session(Answer):
     session_id: str
     user: str
     title: str | None
-    status: Status
+    status: SessionStatus
     created_at: str
     updated_at: str
     head: int

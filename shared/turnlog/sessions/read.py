@@ -10,7 +10,7 @@ from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonValue
 from turnlog.core.loops import Flow, LoopState
-from turnlog.core.models import Cursors
+from turnlog.core.models import Cursors, SessionStatus
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
 from turnlog.core.times import milliseconds_since_epoch, read_time, rfc3339
 from turnlog.log.caches import (
@@ -26,7 +26,7 @@ from turnlog.log.headers import Covered, Header, Sent, attribute, item_name
 from turnlog.log.keys import USERS_FROM, USERS_TO, OwnerKeys, SessionKeys, TenantKeys
 from turnlog.log.tombstones import MATERIALISING, is_slot_tombstone
 from turnlog.ports import Item, Query
-from turnlog.sessions.models import ORIGIN, Bootstrapped, Session, SessionPage, Status
+from turnlog.sessions.models import ORIGIN, Bootstrapped, Session, SessionPage
 from turnlog.sessions.runs import held_lease
 from turnlog.sessions.session_log import LogUseCase
 
@@ -121,7 +121,7 @@ class ListSessions(LogUseCase):
         *,
         limit: int = DEFAULT_LIMIT,
         cursor: str | None = None,
-        status: Status | None = None,
+        status: SessionStatus | None = None,
         user: str | None = None,
     ) -> SessionPage:
         if user == EVERY_USER:
@@ -147,7 +147,9 @@ class ListSessions(LogUseCase):
         sessions = [session for session in read if session is not None and status in (None, session.status)]
         return SessionPage(sessions=sessions, next_cursor=cursors.write(after, scope=scope) if after else None)
 
-    def _of_every_user(self, owner: Owner, *, limit: int, cursor: str | None, status: Status | None) -> SessionPage:
+    def _of_every_user(
+        self, owner: Owner, *, limit: int, cursor: str | None, status: SessionStatus | None
+    ) -> SessionPage:
         """Return a page of the tenant's sessions. A cursor holds the user that comes next and the cursor of its list."""
         cursors = Cursors(self._log.cursor_secret())
         scope = f"sessions of tenant {owner.tenant_id} {status or ''}"

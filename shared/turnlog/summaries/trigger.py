@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from turnlog.core.errors import UnavailableError
 from turnlog.core.identity import Owner
@@ -22,6 +22,7 @@ from turnlog.core.summaries import CompressionRequest
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.headers import Header, short_hash
 from turnlog.ports import Equal, Item, ItemTable
+from turnlog.sessions.message_models import Compression
 from turnlog.summaries.routes import CompressSession
 from turnlog.windows.budgets import budget_for
 from turnlog.windows.policy import Policy, stored_policy
@@ -217,7 +218,6 @@ class SummaryTrigger:
         return asked is None or asked.allows_another(loop, header.time_ms, ended_ms=ended_ms, is_long=is_long)
 
 
-Compression: TypeAlias = Literal["none", "queued", "off", "no_worker"]
 _OPTIONS: JsonObject = CompressSession().model_dump(exclude={"mode"})
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
-from typing import Literal, TypeAlias
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.window_parts import BreakReason
+from turnlog.core.window_parts import BreakReason, BrokeAt
 from turnlog.windows.view import Unit, WindowDraft, is_item, is_turn, never_sent
-
-BrokeAt: TypeAlias = int | Literal["tools", "system", "summary", "base"] | None
 
 
 @lazy_dataclass(frozen=True, slots=True)

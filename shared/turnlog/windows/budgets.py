@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from turnlog.core.errors import BudgetTooSmallError
+from turnlog.core.window_parts import BudgetSource
 
 DEFAULT_CONTEXT = 128_000
-BudgetSource: TypeAlias = Literal["given", "model", "default"]
 
 # Longest prefix first wins; vendors' documentation, 2026-11 (Claude: https://platform.claude.com/docs/en/models/overview).
 _CONTEXTS: dict[str, int] = {

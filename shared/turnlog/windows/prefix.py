@@ -18,11 +18,11 @@ from turnlog.core.json_values import JsonObject, sendable_json_text
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.messages import Block, Media, Message, Text, Thinking
 from turnlog.core.token_bounds import lower_bound_tokens
-from turnlog.core.window_parts import BreakReason
+from turnlog.core.window_parts import BreakReason, BrokeAt
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.breaks import NEVER_BROKEN, BrokeAt, EpochStart, first_in_window, newest_unprompted, sent_before
+from turnlog.windows.breaks import NEVER_BROKEN, EpochStart, first_in_window, newest_unprompted, sent_before
 from turnlog.windows.media import limits_of, within_media_limits
 from turnlog.windows.plan import WindowPlan
 from turnlog.windows.prices import FENCING

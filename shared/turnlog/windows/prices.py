@@ -20,6 +20,7 @@ from turnlog.providers.blocks import (
     arguments_value,
     escaped,
     fenced,
+    is_safe_name,
     legal_tool_name,
     marked_error,
     text_with_placeholders,
@@ -45,7 +46,6 @@ _EMPTY_FENCE = upper_bound_tokens(fenced(SYSTEM_KIND, ""))
 _NO_OUTPUT = upper_bound_tokens(NO_OUTPUT)
 _RESULT_OF = upper_bound_tokens(RESULT_OF) + MAX_ID
 _DOCUMENT = upper_bound_tokens(DOCUMENT_TEXT) + upper_bound_tokens(" (9999)")
-_SAFE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _LONGEST_LINE = left_out_line(loops=999_999_999_999, messages=999_999_999_999)
 LINE_TOKENS = upper_bound_tokens(_LONGEST_LINE) + MESSAGE_OVERHEAD
 NOTHING_SAID_TOKENS = upper_bound_tokens(NOTHING_SAID) + MESSAGE_OVERHEAD
@@ -65,7 +65,7 @@ def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_forma
     Without ``message`` only the names in its outline are charged: to send it whole, the caller must read it first.
     """
     names = [call.name for call in facts.calls] if sent != "turnlog" else []
-    extra = sum(_made_name(name) for name in names if not (0 < len(name) <= 64 and _SAFE_NAME_CHARS.issuperset(name)))
+    extra = sum(_made_name(name) for name in names if not is_safe_name(name))
     if message is None:
         return extra
     results = message.tool_results

@@ -31,7 +31,7 @@ from turnlog.windows.digests import shown_pieces
 from turnlog.windows.ledger import chosen, is_said
 from turnlog.windows.steps import Step
 from turnlog.windows.stubs import beginning
-from turnlog.windows.text import summary_body, truncation_mark, value_cost
+from turnlog.windows.text import one_line, summary_body, truncation_mark, value_cost
 from turnlog.windows.view import Entry, Loop, RankedBy, RecalledPart, Room, WindowDraft, never_sent
 
 MAX_QUESTION_CHARS = 400
@@ -54,7 +54,7 @@ _LEAST_TOKENS, SHARE_OF_MESSAGE = 120, 4
 """What a message may take of the part: a fourth, or the least where that is more."""
 _TYPICAL_TOKENS = 24
 """Tokens of a short message: a part asks for as many messages as would fit."""
-_VALUES, _MAX_VALUES = " values: ", 20
+_VALUES, _MAX_VALUES, _NAME_CHARS = " values: ", 20, 64
 _JOINTS = 4
 """What joining a counted text with its line may add beyond the overhead in its count, where it begins or ends otherwise than a
 sentence does."""
@@ -440,7 +440,7 @@ def _line(hit: RecallHit, most: int) -> _Line:
     entry, facts = hit.entry, hit.entry.facts
     has_time = entry.time_ms or entry.event.envelope.created_at  # the messages of a list have no time
     day = " ".join(filter(None, (_day_of(entry).isoformat() if has_time else "", escaped(hit.place))))
-    said = f"{_one_line(facts.name or facts.role)}: "
+    said = one_line(facts.name or facts.role, _NAME_CHARS, "") + ": "
     if _is_sent_as_counted(entry, most):
         # The count of a message with a name has the name.
         is_plain = facts.head[:1].isalnum() and not facts.head[-1:].isspace()
@@ -449,7 +449,8 @@ def _line(hit: RecallHit, most: int) -> _Line:
     parts = [said + _short(facts.head, facts.chars, most)] if facts.head else []
     for index, call in enumerate(facts.calls):
         ref = f"{Ref(entry.position, index)} " * (not hit.place)
-        parts.append(f"{ref}{_one_line(call.name)} {_short(call.arguments, 0, most // 2)}")
+        name = one_line(call.name, _NAME_CHARS, "")
+        parts.append(f"{ref}{name} {_short(call.arguments, 0, most // 2)}")
     for index, result in enumerate(facts.results):
         ref = str(hit.refs[index]) if index < len(hit.refs) else str(entry.position) * (not hit.place)
         parts.append(f"{ref} -> {_short(result.text, result.chars, most // len(facts.results))}")
@@ -476,7 +477,3 @@ def _short(text: str, chars: int, most: int) -> str:
     """Return the beginning of a text of ``chars`` characters in about ``most`` tokens, with a mark of what is missing."""
     shown, _ = beginning(text, most)
     return shown + truncation_mark(max(chars, len(text)) - len(shown))
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:64]

@@ -9,7 +9,7 @@ from hashlib import sha256
 
 import pytest
 
-from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
+from turnlog.core.calls import CARD_CHARS, CallOutline, MessageOutline, ResultOutline
 from turnlog.core.errors import CorruptError
 from turnlog.core.events import Payload
 from turnlog.core.identity import Owner
@@ -19,7 +19,6 @@ from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.keys import SessionKeys
 from turnlog.log.packing import pack
 from turnlog.log.payloads import (
-    HEAD_CHARS,
     Payloads,
     PreparedPayload,
     digest_of,
@@ -164,12 +163,12 @@ def test_names_in_a_card_have_up_to_128_characters(length: int) -> None:
 
 @pytest.mark.parametrize("results", [0, 1, 2, 3])
 def test_a_card_has_700_characters_of_the_text_and_divides_them_among_results(results: int) -> None:
-    text = "".join(str(index % 10) for index in range(HEAD_CHARS + 1))
+    text = "".join(str(index % 10) for index in range(CARD_CHARS + 1))
     facts = MessageOutline("tool", text, len(text), results=tuple(result_at(index, text) for index in range(results)))
     card = make_card(facts)
     assert card is not None
     read = read_card(card)
-    assert (HEAD_CHARS, read.head, read.chars) == (700, text[:700], 701)
+    assert (CARD_CHARS, read.head, read.chars) == (700, text[:700], 701)
     assert [(result.text, result.chars) for result in read.results] == [(text[: 700 // max(1, results)], 701)] * results
 
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tests.effort import examples
 from turnlog.core import events
-from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
+from turnlog.core.calls import CARD_CHARS, CallOutline, MessageOutline, ResultOutline
 from turnlog.core.json_values import encode_json
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import Branch
 from turnlog.log.lines import ENVELOPE, encode_line, payload_content, stored_line
-from turnlog.log.payloads import HEAD_CHARS, MAX_CARD_BYTES, make_card, read_card, shortened
+from turnlog.log.payloads import MAX_CARD_BYTES, make_card, read_card, shortened
 from turnlog.log.read_lines import payload_of, read_event
 
 TEXT = st.text(max_size=9)
@@ -201,10 +201,10 @@ def test_a_card_tells_the_facts_of_its_message_shortened(facts: MessageOutline) 
     assert card is not None
     outcome = read_card(json.loads(encode_json(card)))
     assert ("k" in card) is (facts.role == "assistant" or facts.compacts)
-    preview = HEAD_CHARS // max(1, len(facts.results))
+    preview = CARD_CHARS // max(1, len(facts.results))
     calls = tuple(replace(call, arguments=shortened(call.arguments, 200)) for call in facts.calls)
     results = tuple(replace(result, text=result.text[:preview]) for result in facts.results)
-    wanted = replace(facts, head=facts.head[:HEAD_CHARS], calls=calls, results=results, ledger=outcome.ledger)
+    wanted = replace(facts, head=facts.head[:CARD_CHARS], calls=calls, results=results, ledger=outcome.ledger)
     assert outcome == wanted
 
 

@@ -24,6 +24,8 @@ from turnlog.core.messages import Message, Role, ToolResult
 
 _REF = re.compile(r"([1-9][0-9]{0,11})\.(0|[1-9][0-9]{0,5})")
 _LONG_ID = 64
+CARD_CHARS, CARD_NAME = 700, 128
+"""Characters of a message's text, and of its results together, that a card has; and of a name."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

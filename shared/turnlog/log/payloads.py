@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import copy_context
 from typing import Any, TypeVar
 
-from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
+from turnlog.core.calls import CARD_CHARS, CARD_NAME, CallOutline, MessageOutline, ResultOutline
 from turnlog.core.errors import CorruptError, TooLargeError
 from turnlog.core.events import Payload
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
@@ -28,10 +28,8 @@ from turnlog.windows.ledger import EXTRACTOR_VERSION, bounded, ledger_of_facts
 INLINE_BYTES = 2 * 1024
 BLOB_BYTES = 32 * 1024
 _PARALLEL = 8
-HEAD_CHARS = 700
 MAX_CARD_BYTES = 8 * 1024
 _MAX_CALLS = 64
-_MAX_NAME = 128
 _ARGUMENT_CHARS = (200, 60, 16)
 _A = TypeVar("_A")
 _T = TypeVar("_T")
@@ -190,22 +188,22 @@ def read_card(card: dict[str, Any]) -> MessageOutline:
 
 
 def _card_with(facts: MessageOutline, ledger: tuple[str, ...], argument_chars: int) -> JsonObject:
-    preview = HEAD_CHARS // max(1, len(facts.results))
+    preview = CARD_CHARS // max(1, len(facts.results))
     is_assistant = facts.role == "assistant"
     calls: list[JsonValue] = [
-        [call.key, call.name[:_MAX_NAME], shortened(call.arguments, argument_chars), *([True] if call.hosted else [])]
+        [call.key, call.name[:CARD_NAME], shortened(call.arguments, argument_chars), *([True] if call.hosted else [])]
         for call in facts.calls
     ]
     results: list[JsonValue] = [
-        [result.key, result.name[:_MAX_NAME], result.by_name + 2 * result.is_error, result.text[:preview], result.chars]
+        [result.key, result.name[:CARD_NAME], result.by_name + 2 * result.is_error, result.text[:preview], result.chars]
         for result in facts.results
     ]
     optional: JsonObject = {
-        "g": facts.given_role[:_MAX_NAME] if facts.given_role != facts.role else "",
-        "a": facts.name[:_MAX_NAME],
+        "g": facts.given_role[:CARD_NAME] if facts.given_role != facts.role else "",
+        "a": facts.name[:CARD_NAME],
         "e": facts.has_closing,
         "k": bool(facts.compacts) if is_assistant or facts.compacts else None,
-        "x": facts.head[:HEAD_CHARS],
+        "x": facts.head[:CARD_CHARS],
         "c": calls,
         "o": results,
         "l": list(ledger),

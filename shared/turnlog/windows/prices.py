@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from turnlog.core.calls import MessageOutline
+from turnlog.core.calls import CARD_NAME, MessageOutline
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Media, Message, ToolCall, ToolResult
@@ -34,8 +34,7 @@ from turnlog.windows.text import NOTHING_SAID, left_out_line, most_tokens_of_blo
 from turnlog.windows.view import OF_ITEMS, Loop, Unit, WindowDraft
 
 _NAME_HASH = 8  # the hash at the end of a made name, a token a character at the most
-_CUT_NAME = 128  # a card holds no more of a name; what is made of the whole one may be longer
-_MADE_NAME = 64  # so it is charged for the 57 characters that a made name has at the most
+_MADE_NAME = 64  # for a name that a card may have cut: what is made of it has 57 characters at the most
 _SEPARATOR = 4  # a newline, and what a cut between two tokens can hide (3 at most were seen)
 _PLACEHOLDER = 6
 _ERROR_MARK = 6
@@ -134,7 +133,7 @@ def _as_object(call: ToolCall, sent: str) -> int:
 
 
 def _made_name(name: str) -> int:
-    if len(name) >= _CUT_NAME:
+    if len(name) >= CARD_NAME:
         return _MADE_NAME
     return upper_bound_tokens(legal_tool_name(name)[:-_NAME_HASH]) + _NAME_HASH
 

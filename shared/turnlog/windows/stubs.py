@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from turnlog.core.calls import CARD_CHARS
 from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Text
 from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
@@ -31,8 +32,6 @@ LEAST_TOKENS = 64
 """A result of at most so many tokens is never cut: the mark alone would take two thirds of them."""
 STRETCH_CHARS = 4_000
 """Characters whose least tokens are counted together."""
-_CARD_CHARS = 700
-"""Characters of a message's results that its card has."""
 _ERROR_MARK = 6
 _CHARS_PER_TOKEN = 4
 _HEAD_SHARE = 0.6
@@ -137,7 +136,7 @@ def _answers_by_message(unit: Unit) -> Mapping[int, Sequence[CallResult]]:
 
 
 def _stub(entry: Entry, answers: Sequence[CallResult], reason: str, preview_tokens: int) -> Stub:
-    chars = _CARD_CHARS // max(1, len(entry.facts.results))
+    chars = CARD_CHARS // max(1, len(entry.facts.results))
     texts, tokens = list[str](), 0
     for answer in answers:
         result = entry.facts.results[answer.index]

@@ -18,9 +18,9 @@ from turnlog import import_files
 from turnlog.agents.graph_state.conversion import save_graph_state
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.core.limits import MAX_APPEND_MESSAGES
 from turnlog.importers.dual_write import DualWrite
 from turnlog.integrations.openai_agents import TurnlogSession
-from turnlog.sessions.message_models import MAX_MESSAGES
 
 LARGE = [{"role": "user", "content": f"{at} " + "é" * 450_000} for at in range(6)]
 """Each is taken, and five are more than a part has."""
@@ -44,11 +44,11 @@ def test_parts_are_all_of_it_in_order_and_each_as_long_as_may_be(sizes: list[int
     assert [item for part in result for item in messages[part]] == messages
     held = [sum(_bytes(item) for item in messages[part]) for part in result]
     for at, part in enumerate(result):
-        assert 0 < part.stop - part.start <= MAX_MESSAGES
+        assert 0 < part.stop - part.start <= MAX_APPEND_MESSAGES
         assert held[at] <= 1_000 or part.stop - part.start == 1
         if at:
             before = result[at - 1]
-            is_full = before.stop - before.start == MAX_MESSAGES
+            is_full = before.stop - before.start == MAX_APPEND_MESSAGES
             assert is_full or held[at - 1] + _bytes(messages[part.start]) > 1_000
 
 

@@ -84,8 +84,9 @@ def _built(case: Case, request: WindowRequest) -> Window:
 
 @dataclass(frozen=True)
 class _Log(Cards):
-    """A list of messages with the last changes of its settings."""
+    """A list of messages with the last changes of its settings, and the number of those before it."""
 
+    unread: int = 0
     starts: tuple[EpochStart, ...] = ()
 
     def breaks(self) -> Sequence[EpochStart]:

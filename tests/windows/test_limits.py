@@ -19,7 +19,7 @@ from turnlog.core import json_patch as patches
 from turnlog.core import json_values as jsonvalue
 from turnlog.core.errors import TooLargeError
 from turnlog.core.json_values import encode_json
-from turnlog.core.limits import MAX_BODY_BYTES, MAX_POSITION, MAX_WINDOW_MESSAGES
+from turnlog.core.limits import MAX_APPEND_MESSAGES, MAX_BODY_BYTES, MAX_POSITION, MAX_WINDOW_MESSAGES
 from turnlog.http.api import MAX_BODY_VALUES
 from turnlog.http.lambda_api import make_handler
 from turnlog.linter import routes as lint
@@ -176,7 +176,7 @@ CASES: dict[str, Case] = {
         "characters",
         lambda n: append(text_of(40), headers={"idempotency-key": "k" * n}),
     ),
-    "messages of one append": (messages.MAX_MESSAGES, "", lambda n: append(*[text_of(40)] * n)),
+    "messages of one append": (MAX_APPEND_MESSAGES, "", lambda n: append(*[text_of(40)] * n)),
     "calls and results of one append": (incoming.MAX_CALLS, "", lambda n: append(calls_of(n))),
     "values of a JSON body": (
         MAX_BODY_VALUES,

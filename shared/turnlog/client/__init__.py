@@ -12,9 +12,8 @@ from pydantic import BaseModel
 
 from turnlog.core.errors import CorruptError, HeadMismatchError, InvalidInputError, TurnlogError
 from turnlog.core.json_values import encode_json
-from turnlog.core.limits import batches, event_bytes
+from turnlog.core.limits import MAX_APPEND_MESSAGES, batches, event_bytes
 from turnlog.jobs.models import Redriven
-from turnlog.sessions.message_models import MAX_MESSAGES
 
 if TYPE_CHECKING:
     from turnlog.upkeep.backup import Backup
@@ -151,7 +150,7 @@ def parts_of(messages: Sequence[object], metas: Sequence[object] = ()) -> list[s
     def size_of(index: int) -> int:
         return _bytes(messages[index]) + (_bytes(metas[index]) if index < len(metas) else 0)
 
-    parts = batches(range(len(messages)), size_of, max_size=MAX_PART_BYTES, max_count=MAX_MESSAGES)
+    parts = batches(range(len(messages)), size_of, max_size=MAX_PART_BYTES, max_count=MAX_APPEND_MESSAGES)
     return [slice(part[0], part[-1] + 1) for part in parts]
 
 

@@ -19,12 +19,12 @@ from turnlog.client import (
 from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import without_none
+from turnlog.core.limits import MAX_APPEND_MESSAGES
 from turnlog.core.models import FormatName
 from turnlog.core.window_parts import OthersCalls
 from turnlog.jobs.models import Job
 from turnlog.sessions.context_models import Breakpoints, Build, WindowAnswer
 from turnlog.sessions.message_models import (
-    MAX_MESSAGES,
     Appended,
     HeldLease,
     InboxMode,
@@ -84,8 +84,10 @@ class ConversationCalls(SessionResource):
         call and the ``agent_id`` of an agent that works within it, keeps the messages out of the session's loops. ``lenient``
         stores messages with a role that no provider has, or with content only in fields of another format; windows leave these out.
         """
-        if len(messages) > MAX_MESSAGES:
-            message = f"append takes at most {MAX_MESSAGES} messages, not {len(messages)}; extend takes any number"
+        if len(messages) > MAX_APPEND_MESSAGES:
+            message = (
+                f"append takes at most {MAX_APPEND_MESSAGES} messages, not {len(messages)}; extend takes any number"
+            )
             raise InvalidInputError.at("/messages", message)
         if not all(map(is_plain_message, messages)):
             from turnlog.agents.functions import given_messages

@@ -88,6 +88,7 @@ _AROUND_BYTES = 64 * 1024
 MAX_EVENT_BODY_BYTES = MAX_EVENT_BYTES - _AROUND_BYTES
 MAX_ANSWER_BYTES = (MAX_RESPONSE_BYTES - _AROUND_BYTES) // 4 * 3
 """Bytes of JSON that always fit into an answer, also as base64, which takes a third more."""
+MAX_APPEND_MESSAGES = 25
 MAX_WINDOW_MESSAGES = 10_000
 """Messages that a window considers, and that an append with results reads of an open loop. Each costs some 50 µs."""
 PAGE_BYTES = 4 * 1024 * 1024

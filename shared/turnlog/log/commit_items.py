@@ -16,7 +16,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from turnlog.core.errors import CorruptError
-from turnlog.core.limits import MAX_POSITION
+from turnlog.core.limits import MAX_APPEND_MESSAGES, MAX_POSITION
 from turnlog.log.commit import VERIFIED, read_commit, stored_lines
 from turnlog.log.headers import attribute, hashed_header, item_name, log_key
 from turnlog.log.keys import FORKS_FROM, FORKS_TO, SessionKeys, commit_sort_key, position_of
@@ -26,8 +26,8 @@ from turnlog.log.payloads import Payloads
 from turnlog.log.tombstones import is_slot_tombstone
 from turnlog.ports import Equal, Item, ItemTable, Page, Query, get_item, item_size_bytes, pages
 
-MAX_EVENTS = 26
-"""Greatest number of events in a commit, so a commit begins less than this many positions before each of its events."""
+MAX_EVENTS = MAX_APPEND_MESSAGES + 1
+"""Events of a commit at most: messages and a change of the state. It begins less than this many positions before each."""
 PageSize: TypeAlias = int | Callable[[Sequence[Item]], int | None] | None
 """The most items of a page; None: as many as there are in 1 MB. A function returns it before each page, from the items that are
 read already."""

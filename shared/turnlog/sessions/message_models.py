@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from turnlog.core.limits import MAX_POSITION
+from turnlog.core.limits import MAX_APPEND_MESSAGES, MAX_POSITION
 from turnlog.core.models import (
     TIME_CHARS,
     Answer,
@@ -20,7 +20,6 @@ from turnlog.core.models import (
     Name,
 )
 
-MAX_MESSAGES = 25
 MAX_APPEND_BYTES = 32 * 1024 * 1024
 """Size of all messages of an append together, as JSON. Over HTTP a request's body has a lower limit."""
 MAX_TOKENS = 100_000_000
@@ -113,7 +112,7 @@ class SendToRun(Body):
     stops its loop and takes them. 409 ``no_run`` when no run has the session.
     """
 
-    messages: list[JsonObjectField] = Field(min_length=1, max_length=MAX_MESSAGES)
+    messages: list[JsonObjectField] = Field(min_length=1, max_length=MAX_APPEND_MESSAGES)
     mode: InboxMode = "enqueue"
     format: FormatName | None = Field(default=None, description="Recognised when left out")
 
@@ -136,7 +135,7 @@ class ParentCall(Body):
 class AppendMessages(Body):
     """An append of 1 to 25 messages in one commit: all of them are stored, or none."""
 
-    messages: list[JsonObjectField] = Field(min_length=1, max_length=MAX_MESSAGES)
+    messages: list[JsonObjectField] = Field(min_length=1, max_length=MAX_APPEND_MESSAGES)
     meta: list[Meta] | None = Field(default=None, description="One entry per message")
     format: FormatName | None = Field(default=None, description="Recognised when left out")
     if_head: int | None = Field(default=None, ge=0, description="Append only while this is the head")

@@ -88,10 +88,7 @@ class MessageList:
 
     sources: Sequence[LoggedMessage]
     total: int
-    kept: Sequence[LoggedMessage] = ()
-    unread: int = 0
-    has_all_kept: bool = True
-    limit_since: int | None = None
+    kept, unread, has_all_kept, limit_since = (), 0, True, None
 
     def read_on(self) -> bool:
         return False

@@ -85,7 +85,6 @@ DISORDER = {
     "bad_arguments": "arguments are not a JSON object",
     "control_chars": "the text has control characters",
     "run_active": "another run is active in the open loop",
-    "agent_id_missing": "agent_id is missing or empty",
     "wrong_type": "a field of the execution state has the wrong type",
     "messages_not_list": "messages is missing or not a list",
     "result_without_call": "a result without a call in the execution state",

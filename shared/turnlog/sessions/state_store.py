@@ -10,7 +10,7 @@ from turnlog.core.errors import CorruptError, PatchError, UnavailableError
 from turnlog.core.events import MAX_LISTED_KEYS, CreateEvent, StateEvent
 from turnlog.core.json_patch import OPERATION_STEPS, Patch, apply_patch, apply_patches, difference
 from turnlog.core.json_values import JsonObject, encode_json
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once
 from turnlog.log.caches import reflected_position
 from turnlog.log.commit import read_commit
 from turnlog.log.commit_items import shared_position
@@ -32,7 +32,7 @@ _MAX_PACKED_CONTENT_BYTES = 8 * INLINE_BYTES
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class SessionState:
+class SessionState(Lasting):
     """A state with the events that it was folded from.
 
     ``version`` is the position of the newest state event, 0 before the first; ``count`` is the number of state events. ``base``
@@ -109,15 +109,20 @@ def write_state_cache(log: SessionLog, keys: SessionKeys, state: SessionState, *
     Ignores an unavailable engine: without the cache, readers fold the state from the log. ``rewound`` is the position of the
     newest rewind.
     """
+    content = _cached(state)
+    if content is not None:
+        with suppress(UnavailableError):
+            log.caches.write(keys.state, content, position=state.version, rewound=rewound)
+
+
+@once
+def _cached(state: SessionState) -> dict[str, AttributeValue] | None:
+    """Return what the cache holds of a state: the folded state, or else the patches since ``bs``; None when both are too large."""
     folded = _packed_if_small(state.value)
-    packed = folded if folded is not None or state.since is None else _packed_if_small(list(state.since))
-    if packed is None:
-        return
-    content: dict[str, AttributeValue] = {"n": state.count, "b": packed}
-    if folded is None:
-        content["bs"] = state.base
-    with suppress(UnavailableError):
-        log.caches.write(keys.state, content, position=state.version, rewound=rewound)
+    if folded is not None:
+        return {"n": state.count, "b": folded}
+    patches = _packed_if_small(list(state.since)) if state.since is not None else None
+    return {"n": state.count, "b": patches, "bs": state.base} if patches is not None else None
 
 
 def next_event(
@@ -157,10 +162,8 @@ def _event_and_state(
     count = state.count + 1
     since = (*state.since, patch) if state.since is not None and patch is not None else None
     steps += state.steps + _read_steps([patch] if patch is not None else [])
-    is_full = patch is None or count % FULL_EVERY == 0 or steps > FOLD_STEPS
-    if not is_full and _packed_if_small(value) is None:
-        # The state is too large for the cache. The cache then holds the patches since the last whole state.
-        is_full = since is None or _packed_if_small(list(since)) is None
+    after = SessionState(value, position, count, state.base, since, steps)
+    is_full = patch is None or count % FULL_EVERY == 0 or steps > FOLD_STEPS or _cached(after) is None
     event = StateEvent(
         position=position,
         action=action,
@@ -172,9 +175,7 @@ def _event_and_state(
         keys_before=state_key_names(state.value),
         keys_after=state_key_names(value),
     )
-    if is_full:
-        return event, SessionState(value, position, count, position)
-    return event, SessionState(value, position, count, state.base, since, steps)
+    return event, SessionState(value, position, count, position) if is_full else after
 
 
 def _read_steps(patches: Sequence[Patch]) -> int:

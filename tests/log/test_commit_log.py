@@ -194,12 +194,12 @@ def test_a_position_is_in_the_commit_that_holds_it(room: Room) -> None:
         position: commit for commit in commits for position in range(commit.header.first, commit.header.last + 1)
     }
     for position in range(1, head + 1):
-        assert room.log.containing(room.keys, position) == holders[position]
+        assert room.log.find_holding(room.keys, position) == holders[position]
         begins = holders[position].header.first == position
         assert room.log.get(room.keys, position) == (holders[position] if begins else None)
         assert commit_at(room.log, room.keys, position)["sk"] == commit_sort_key(holders[position].header.first)
-    assert room.log.containing(room.keys, head + 1) is None
-    assert room.log.containing(SessionKeys(OWNER, "nobody"), 1) is None
+    assert room.log.find_holding(room.keys, head + 1) is None
+    assert room.log.find_holding(SessionKeys(OWNER, "nobody"), 1) is None
     with pytest.raises(InvalidInputError) as raised:
         commit_at(room.log, room.keys, head + 1, pointer="/p")
     assert (raised.value.details, raised.value.problems[0].pointer) == ({"head": head}, "/p")

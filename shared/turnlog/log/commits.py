@@ -279,7 +279,7 @@ class CommitLog:
                 raise CorruptError("a commit that the log names is missing", item=commit_sort_key(position))
         return [read_commit(items[position], only) for position in begins]
 
-    def containing(self, keys: SessionKeys, position: int) -> Commit | None:
+    def find_holding(self, keys: SessionKeys, position: int) -> Commit | None:
         """Return the commit that holds the event at this position, or None. Takes one request."""
         items = next(self.stored.back(keys, position, limit=1), ())
         if not items:
@@ -289,7 +289,7 @@ class CommitLog:
 
     def holding(self, keys: SessionKeys, position: int) -> Commit:
         """Return the commit that holds the event at this position. Raises `CorruptError` when there is none."""
-        commit = self.containing(keys, position)
+        commit = self.find_holding(keys, position)
         if commit is None:
             raise CorruptError("a commit is missing", item=commit_sort_key(position))
         return commit
@@ -379,7 +379,7 @@ class CommitLog:
         view = header.view
         if not view.is_cut or view.closed[0][0] <= first:
             return view
-        commit = self.containing(keys, header.rewound)
+        commit = self.find_holding(keys, header.rewound)
         event = next(iter(self.events(keys, [commit], fetch=False))) if commit is not None else None
         if not isinstance(event, RewindEvent | ForkEvent):
             raise CorruptError("no rewind where the log says there is one", item=commit_sort_key(header.rewound))

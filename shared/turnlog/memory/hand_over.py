@@ -290,7 +290,7 @@ class OffloadSessions:
         """Return the header of the commit that ends at a position, in a session that exists; else None."""
         try:
             self._log.commits.tail(keys)
-            commit = self._log.commits.containing(keys, position)
+            commit = self._log.commits.find_holding(keys, position)
         except NotFoundError:
             return None
         return commit.header if commit is not None and commit.header.last == position else None
@@ -388,7 +388,7 @@ class OffloadCopies:
         erased = self._blobs.erase(keys.offload_blob)
         with suppress(NotFoundError):
             self._log.commits.tail(keys)
-            commit = self._log.commits.containing(keys, progress.end)
+            commit = self._log.commits.find_holding(keys, progress.end)
             if commit is not None:
                 self.write(keys, commit.header)
         return erased

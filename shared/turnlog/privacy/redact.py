@@ -51,7 +51,7 @@ class Redaction:
 
     def find(self, keys: SessionKeys, position: int) -> tuple[Redacted, SessionKeys]:
         """Return the redaction to apply, and the keys of the log that has the message; else raise `NotFoundError`."""
-        commit = self._log.commits.containing(keys, position)
+        commit = self._log.commits.find_holding(keys, position)
         if commit is None or position > (commit.until or commit.header.last):
             raise _no_message(position)
         home = keys.home(commit.home)
@@ -125,7 +125,7 @@ class Redaction:
     def has(self, keys: SessionKeys, redacted: Redacted) -> bool:
         """Return whether the message is in the session's log, as far as the log can still be read."""
         try:
-            commit = self._log.commits.containing(keys, redacted.position)
+            commit = self._log.commits.find_holding(keys, redacted.position)
         except NotFoundError:
             return False
         if commit is None:

@@ -38,8 +38,7 @@ from turnlog.sessions.incoming import (
     sent_after,
     understand_batch,
 )
-from turnlog.sessions.message_models import Appended, CallRef, Compression, Warning
-from turnlog.sessions.message_models import AppendMessages as AppendBody
+from turnlog.sessions.message_models import Appended, AppendMessages, CallRef, Compression, Warning
 from turnlog.sessions.runs import has_inbox, held_lease, lease_after
 from turnlog.sessions.session_log import SessionLog, check_active
 from turnlog.sessions.state import has_pending, run_event
@@ -68,7 +67,7 @@ class AppendToSession:
     ask_segments: AskForSegments
     snapshots: Callable[[Owner, str, Header, Header, SessionSettings], None]
 
-    def __call__(self, owner: Owner, session_id: str, body: AppendBody, *, key: str | None = None) -> Appended:
+    def __call__(self, owner: Owner, session_id: str, body: AppendMessages, *, key: str | None = None) -> Appended:
         keys = SessionKeys(owner, session_id)
         request = request_key(key, "append", body)
         batch = understand_batch(body, self.counter)
@@ -104,7 +103,7 @@ class AppendWrite:
         self,
         log: SessionLog,
         keys: SessionKeys,
-        body: AppendBody,
+        body: AppendMessages,
         batch: list[Incoming],
         ask: AskForSummaries | None = None,
         *,

@@ -20,7 +20,7 @@ from turnlog.ports import TokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.sessions.append import AppendWrite, all_open_calls
 from turnlog.sessions.incoming import understand_batch
-from turnlog.sessions.message_models import AppendMessages as AppendBody
+from turnlog.sessions.message_models import AppendMessages
 from turnlog.sessions.session_log import SessionLog
 from turnlog.sessions.state import StateWrite, existing_agent, waits_for
 from turnlog.sessions.state_routes import Decided, DecidePending
@@ -92,7 +92,9 @@ class DecidePendingActions:
     ) -> AppendWrite:
         text = f"{text} Reason: {body.reason}" if body.reason is not None else text
         refusal = {"role": "tool", "tool_results": [{"tool_call_id": call_id, "result": text, "is_error": True}]}
-        append = AppendBody(messages=[refusal], format="turnlog", run={"agent_id": agent_id, "pending_action": None})
+        append = AppendMessages(
+            messages=[refusal], format="turnlog", run={"agent_id": agent_id, "pending_action": None}
+        )
         batch = understand_batch(append, self._counter)
         return AppendWrite(self._log, keys, append, batch, action=REJECT)
 

@@ -24,8 +24,7 @@ from turnlog.log.keys import SessionKeys
 from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
 from turnlog.ports import Absent, Less, TokenCounter, get_item
 from turnlog.sessions.incoming import Incoming, message_event
-from turnlog.sessions.models import Bootstrap, CreateSession, Session
-from turnlog.sessions.models import ForkPoint as ForkPointBody
+from turnlog.sessions.models import Bootstrap, CreateSession, ForkPoint, Session
 from turnlog.sessions.read import session_answer
 from turnlog.sessions.rewind_and_fork import ForkOrigin
 from turnlog.sessions.session_log import SessionLog
@@ -83,7 +82,7 @@ class CreateSessions:
             return self._answer_existing(keys, body, request)
         return Created(self._write_caches(keys, *put, state), True)
 
-    def _fork(self, keys: SessionKeys, body: CreateSession, fork: ForkPointBody, request: RequestKey | None) -> Created:
+    def _fork(self, keys: SessionKeys, body: CreateSession, fork: ForkPoint, request: RequestKey | None) -> Created:
         """Create a session that begins as its parent was at the fork point. Settings in ``body`` replace the parent's."""
         for name in _FORBIDDEN_IN_FORK & body.model_fields_set:
             message = f"a fork takes its {name} from its parent session; leave {name} out"

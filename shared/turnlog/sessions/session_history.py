@@ -443,7 +443,7 @@ class SessionHistory:
             return False
         if not self.sources or self.sources[0].event.position <= start:
             return False
-        commit = self._log.containing(self._keys, start)
+        commit = self._log.find_holding(self._keys, start)
         opening = located(
             self._log, self._keys, [clipped(commit, self._header.view.up_to(self._header.last))] if commit else []
         )

@@ -281,7 +281,7 @@ class ImportSessions:
     def _existing(self, keys: SessionKeys, body: ImportCommits, last_hash: bytes) -> Imported:
         """Return the answer for a session that has this very history; else raise `SessionExistsError`."""
         self._log.commits.tail(keys)
-        commit = self._log.commits.containing(keys, body.head)
+        commit = self._log.commits.find_holding(keys, body.head)
         if commit is None or commit.header.last != body.head or commit.header.hash != last_hash:
             raise never_added(keys.session_id)
         return Imported(session_id=keys.session_id, status="existing", position=body.head)

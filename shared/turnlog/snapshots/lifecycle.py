@@ -319,7 +319,7 @@ class AutomaticSnapshots:
         keys = SessionKeys(owner, session_id)
         if before.last + 1 != header.first:
             # A repeated append: the caller passes the log's end, which is not the commit before this one.
-            commit = self._log.commits.containing(keys, header.first - 1)
+            commit = self._log.commits.find_holding(keys, header.first - 1)
             before = commit.header if commit is not None else header
         policy = _policy(settings.snapshots)
         if header.time_ms // DAY_MS != before.time_ms // DAY_MS:

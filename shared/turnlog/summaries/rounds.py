@@ -211,7 +211,7 @@ class Rounds:
         """Return the newest earlier summary whose covered history is still that of the log; None if there is none."""
         for branch in reversed(unbound.branches[:-1]):
             event = Summaries(self.log).at(keys, [branch.position])[0].event
-            commit = self.log.commits.containing(keys, event.last)
+            commit = self.log.commits.find_holding(keys, event.last)
             if commit is not None and commit.header.hash.hex() == event.covers:
                 return event
         return None

@@ -4,7 +4,7 @@ changed is refused."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from tests.effort import boundaries, examples
 from tests.importers.reading import CODING, CODING_ID, FLAT, held, lost, sample, statuses, told, written
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, SessionEndedError, TurnlogError
-from turnlog.importers import SourceChangedError, import_files, shape_named
+from turnlog.importers import SourceChangedError, coding_agents, import_files
 from turnlog.importers.flat import read
 from turnlog.importers.models import SourceFile, earlier_id
 from turnlog.importers.writing import import_session
@@ -28,6 +28,20 @@ def log() -> Iterator[Turnlog]:
     """What depends on no engine; what does asks for the harness."""
     with Turnlog.open("memory://") as made:
         yield made
+
+
+def before_write(log: Turnlog, number: int, action: Callable[[], object]) -> None:
+    """Run an action once, before the log sends its write of this number: the first one creates the session."""
+    call, writes = log.backend.call, list[str]()
+
+    def counted(operation: str, **fields: Any) -> Any:
+        if not operation.startswith(("get_", "read_")):
+            writes.append(operation)
+            if len(writes) == number:
+                action()
+        return call(operation, **fields)
+
+    log.backend.call = counted  # type: ignore[assignment, method-assign]
 
 
 def long_flat(count: int = 60, **more: Any) -> dict[str, Any]:
@@ -66,14 +80,8 @@ def test_two_imports_at_once_write_it_once(harness: Any, tmp_path: Path) -> None
     """The second one reads before the first one writes, and writes after it."""
     (source,) = read(SourceFile(written(tmp_path, "long.json", long_flat())))
     log, other = harness.log(), harness.log()
-    started = list[int]()
-
-    def meanwhile(count: int) -> None:
-        if not started:
-            started.append(count)
-            import_session(other, source)
-
-    import_session(log, source, on_messages=meanwhile)
+    before_write(log, 1, lambda: import_session(other, source))
+    import_session(log, source)
     assert [message.body["content"] for message in log.sessions.get("long").messages()] == [
         f"message {at}" for at in range(60)
     ]
@@ -81,13 +89,10 @@ def test_two_imports_at_once_write_it_once(harness: Any, tmp_path: Path) -> None
 
 def test_who_writes_into_the_session_meanwhile_stops_the_import(log: Turnlog, tmp_path: Path) -> None:
     (source,) = read(SourceFile(written(tmp_path, "long.json", long_flat())))
-
-    def meanwhile(count: int) -> None:
-        if count == 25:
-            log.sessions.get("long").append({"role": "user", "content": "me too"})
-
+    session = log.sessions.of("long")
+    before_write(log, 3, lambda: session.append({"role": "user", "content": "me too"}))
     with pytest.raises(HeadMismatchError):
-        import_session(log, source, on_messages=meanwhile)
+        import_session(log, source)
     assert log.sessions.get("long").info().messages == 26
 
 
@@ -257,7 +262,7 @@ def test_a_log_that_is_imported_while_it_grows_loses_nothing(tmp_path_factory: A
         sessions = [log.sessions.get(CODING_ID), log.sessions.get(f"{CODING_ID}-a2018e5")]
         lines = [json.loads(line) for line in LINES if line.startswith('{"') and line.endswith("}")]
         assert lost(lines, sessions) == []
-        whole = next(shape_named("coding_agent").count(SourceFile(CODING)) for _ in [0])
+        whole = sum(len(source.messages) for source in coding_agents.read(SourceFile(CODING)))
         assert whole <= sum(session.info().messages for session in sessions) <= whole + len(cuts)
         blocks = [
             block for message in sessions[0].messages() for block in message.body["content"] if isinstance(block, dict)
@@ -312,18 +317,15 @@ def test_an_export_is_restored_once_and_never_added_to_a_session(log: Turnlog, t
     assert [message.position for message in log.sessions.get("s").messages()] == [2, 3]
 
 
-def test_progress_is_told_in_bytes_of_the_files_as_messages_are_done(log: Turnlog, tmp_path: Path) -> None:
+def test_progress_is_told_in_bytes_of_the_files_that_are_done(log: Turnlog, tmp_path: Path) -> None:
     told_bytes = list[tuple[int, int]]()
     paths = [written(tmp_path, f"{name}.json", long_flat(count, id=name)) for name, count in (("a", 50), ("b", 1))]
     paths.append(written(tmp_path, "c.json", {"messages": "?"}))
     first, second, third = (path.stat().st_size for path in paths)
-    for _ in range(2):
-        report = import_files(log, [tmp_path], on_bytes=lambda *counts: told_bytes.append(counts))
-    assert statuses(report) == ["same", "same", "skipped"]
+    report = import_files(log, [tmp_path], on_bytes=lambda *counts: told_bytes.append(counts))
+    assert statuses(report) == ["new", "new", "skipped"]
     total = first + second + third
-    new = [0, first // 2, first, first, first, first + second, first + second, total]
-    same = [first, first, first + second, first + second, total]
-    assert told_bytes == [(done, total) for done in (*new, *same)]
+    assert told_bytes == [(first, total), (first + second, total), (total, total)]
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:

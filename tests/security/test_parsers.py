@@ -44,7 +44,8 @@ from turnlog.core.models import Cursors
 from turnlog.engines import make_engine, openai_compatible
 from turnlog.engines.http_post import Posted
 from turnlog.http.lambda_api import identify, make_handler
-from turnlog.importers import shape_of
+from turnlog.importers import coding_agents, conversations, documents, flat, openai_agents, shape_of
+from turnlog.importers import exported as exports
 from turnlog.importers.models import SourceFile
 from turnlog.jobs.worker import read_message
 from turnlog.linter.rules import FORMATS as RULES
@@ -374,10 +375,15 @@ def in_file(data: bytes, read: Callable[[Path], object], *, suffix: str = ".json
         return read(path)
 
 
+READERS = {module.SHAPE: module.read for module in (openai_agents, documents, flat, coding_agents, conversations)}
+
+
 def imported(data: bytes) -> object:
     def read(path: Path) -> object:
         shape = shape_of(SourceFile(path))
-        return shape.count(SourceFile(path)) if shape is not None else None
+        if shape is None:
+            return None
+        return exported(data) if shape.name == exports.SHAPE else list(READERS[shape.name](SourceFile(path)))
 
     return in_file(data, read)
 

@@ -9,7 +9,15 @@ from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Group, RenderableType
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.text import Text
 
 from turnlog.cli.options import (
@@ -199,7 +207,8 @@ def progress_bar(doing: str, *, quiet: bool) -> Iterator[OnBytes | None]:
     if quiet or not screen.is_terminal:
         yield None
         return
-    columns = (TextColumn(doing), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    spinner = SpinnerColumn()  # moves also while a long file is imported
+    columns = (spinner, TextColumn(doing), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen, transient=True) as progress:
         task = progress.add_task(doing, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

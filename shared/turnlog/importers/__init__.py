@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TypeAlias
 
@@ -41,20 +42,18 @@ __all__ = [
     "import_session",
 ]
 
-Tick: TypeAlias = Callable[[int], None]
-Importer: TypeAlias = Callable[[Turnlog, SourceFile, bool, Tick], Iterator[SessionReport]]
-"""Imports the sessions of a file, with a report for each: (log, file, dry_run, tick). ``tick`` takes a number of messages."""
+Importer: TypeAlias = Callable[[Turnlog, SourceFile, bool], Iterator[SessionReport]]
+"""Imports the sessions of a file, with a report for each: (log, file, dry_run)."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
 class Shape:
-    """A kind of source file. ``label`` is shown to people; ``count`` returns the number of messages, to tell progress."""
+    """A kind of source file. ``label`` is shown to people."""
 
     name: str
     label: str
     recognises: Callable[[SourceFile], bool]
     run: Importer
-    count: Callable[[SourceFile], int]
 
 
 def _session_shape(
@@ -65,10 +64,10 @@ def _session_shape(
 ) -> Shape:
     """Return a shape whose sessions `import_session` writes. A refused session does not stop the others."""
 
-    def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Tick) -> Iterator[SessionReport]:
+    def run(log: Turnlog, file: SourceFile, dry_run: bool) -> Iterator[SessionReport]:
         for source in read(file):
             try:
-                yield import_session(log, source, file=file.name, dry_run=dry_run, on_messages=tick)
+                yield import_session(log, source, file=file.name, dry_run=dry_run)
             except (InvalidInputError, ConflictError) as error:
                 yield SessionReport(
                     file.name,
@@ -82,14 +81,11 @@ def _session_shape(
                     error=error,
                 )
 
-    def count(file: SourceFile) -> int:
-        return sum(len(source.messages) for source in read(file))
-
-    return Shape(name, label, recognises, run, count)
+    return Shape(name, label, recognises, run)
 
 
 SHAPES: tuple[Shape, ...] = (
-    Shape(exported.SHAPE, "exports of Turnlog", exported.recognises, exported.run, exported.count),
+    Shape(exported.SHAPE, "exports of Turnlog", exported.recognises, exported.run),
     _session_shape(
         openai_agents.SHAPE, "SQLite sessions of the OpenAI Agents SDK", openai_agents.recognises, openai_agents.read
     ),
@@ -151,7 +147,7 @@ def import_files(
     Without ``shape``, the shape of each file is recognised. ``documents`` is as in `Sessions.import_`. A repeated import writes
     nothing, an interrupted one continues, and a source that has grown adds its new messages; an export is never added to a
     session. A refused session is a row of the report and does not stop the others; `Report.check` raises its error.
-    ``on_bytes`` is called with the bytes of the files that are done, and those of all files.
+    ``on_bytes`` is called after each file, with the bytes of the files that are done and those of all files.
     """
     names = (paths,) if isinstance(paths, Path | str) else paths
     candidates = find(map(Path, names), shape=shape, documents=documents)
@@ -169,41 +165,19 @@ def run(
     """Import files that `find` has listed. See `import_files`."""
     clock = clock if clock is not None else SystemClock()
     started, rows, candidates = clock.now_ms(), list[SessionReport](), list(candidates)
-    progress = _Progress(candidates, on_bytes) if on_bytes is not None else None
-    for candidate in candidates:
-        if progress is not None:
-            progress.begin(candidate)
+    sizes = [candidate.size_bytes if on_bytes is not None else 0 for candidate in candidates]
+    total = sum(sizes)
+    for candidate, done in zip(candidates, accumulate(sizes), strict=True):
         if candidate.shape is None:
             skipped = [SourceRemark("file", "unknown_source")]
             rows.append(
                 SessionReport(candidate.file.name, "", "", candidate.file.path.stem, "skipped", skipped=skipped)
             )
         else:
-            rows += candidate.shape.run(log, candidate.file, dry_run, progress or (lambda count: None))
-        if progress is not None:
-            progress.finish()
+            rows += candidate.shape.run(log, candidate.file, dry_run)
+        if on_bytes is not None:
+            on_bytes(done, total)
     return Report(rows, dry_run=dry_run, seconds=(clock.now_ms() - started) / 1000)
-
-
-class _Progress:
-    """Reports how many bytes of the files are done, as if all messages of a file were equally long."""
-
-    def __init__(self, candidates: Sequence[SourceCandidate], on_bytes: OnBytes) -> None:
-        self._on_bytes = on_bytes
-        self._total = sum(candidate.size_bytes for candidate in candidates)
-        self._before = self._size = self._messages = self._done = 0
-
-    def begin(self, candidate: SourceCandidate) -> None:
-        self._before, self._size, self._done = self._before + self._size, candidate.size_bytes, 0
-        self._messages = candidate.shape.count(candidate.file) if candidate.shape is not None else 0
-
-    def __call__(self, messages: int) -> None:
-        self._done += messages
-        share = self._size * min(self._done, self._messages) // max(1, self._messages)
-        self._on_bytes(self._before + share, self._total)
-
-    def finish(self) -> None:
-        self._on_bytes(self._before + self._size, self._total)
 
 
 def _files(path: Path, documents: bool) -> Iterator[tuple[SourceFile, bool]]:

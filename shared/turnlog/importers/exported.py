@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from zipfile import BadZipFile, ZipFile
 
 from turnlog.client.exports import MANIFEST, ExportedSession, ExportFile, import_checked
@@ -23,13 +23,7 @@ def recognises(file: SourceFile) -> bool:
         return False
 
 
-def count(file: SourceFile) -> int:
-    """Count the messages of all sessions in the file."""
-    with ExportFile(file.path) as export:
-        return sum(exported.messages for exported in export.sessions())
-
-
-def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Callable[[int], None]) -> Iterator[SessionReport]:
+def run(log: Turnlog, file: SourceFile, dry_run: bool) -> Iterator[SessionReport]:
     """Import the sessions of an export, with a report for each.
 
     Raises `InvalidInputError` when the file is not what its manifest says. A session whose id another session has is refused
@@ -47,8 +41,6 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool, tick: Callable[[int], Non
                     status = "new" if answer.status == "imported" else "same"
             except (InvalidInputError, ConflictError) as refusal:
                 status, error = "refused", refusal
-            else:
-                tick(exported.messages)
             yield SessionReport(
                 file.name,
                 SHAPE,

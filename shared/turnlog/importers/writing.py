@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -196,27 +196,18 @@ _CREATED = 1
 """Head of a new session. When another import was faster, its commits have the same keys as these."""
 
 
-def import_session(
-    log: Turnlog,
-    source: SourceSession,
-    *,
-    file: str = "",
-    dry_run: bool = False,
-    on_messages: Callable[[int], None] | None = None,
-) -> SessionReport:
+def import_session(log: Turnlog, source: SourceSession, *, file: str = "", dry_run: bool = False) -> SessionReport:
     """Import one session of a source. An error leaves what was written before it.
 
     A dry run reads the log and writes to memory.
     """
     if source.refusal is not None:
         raise source.refusal
-    tick = on_messages or (lambda count: None)
     existing = _existing(log, source.id)
     if existing is None and (earlier := earlier_id(source.id)) != source.id:
         existing = _existing(log, earlier)
         source = source if existing is None else replace(source, id=earlier)
     comparison = compare(source, existing.messages if existing is not None else ())
-    tick(len(comparison.present))
     if existing is not None and existing.info.status == "ended" and comparison.missing:
         raise SessionEndedError(f"session {source.id!r} has ended, and {comparison.missing[0].place} is not in it")
     _check(source, comparison.missing)
@@ -228,8 +219,8 @@ def import_session(
     if dry_run:
         with Turnlog.open("memory://") as scratch:
             copy = _copy_to_memory(scratch, existing) if existing is not None else None
-            return _write(scratch, source, comparison, row, copy, tick)
-    return _write(log, source, comparison, row, existing, tick)
+            return _write(scratch, source, comparison, row, copy)
+    return _write(log, source, comparison, row, existing)
 
 
 class _Existing(NamedTuple):
@@ -287,7 +278,6 @@ def _write(
     comparison: ComparedSession,
     row: SessionReport,
     existing: _Existing | None,
-    tick: Callable[[int], None],
 ) -> SessionReport:
     """Create the session or continue it, append missing messages, and return the report."""
     places = list(comparison.present)
@@ -320,7 +310,6 @@ def _write(
         row.warnings += [
             SourceRemark(batch[warning.position - answer.first].place, warning.code) for warning in answer.warnings
         ]
-        tick(len(batch))
     if _update_settings(session, info, source, places, row) and row.status == "same":
         row.status = "settings"
     return row

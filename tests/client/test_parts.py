@@ -17,7 +17,7 @@ from tests.support.dual_writes import OldList
 from turnlog import import_files
 from turnlog.agents.graph_state.conversion import save_graph_state
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.core.errors import HeadMismatchError, InvalidInputError, UnavailableError
 from turnlog.core.limits import MAX_APPEND_MESSAGES
 from turnlog.importers.dual_write import DualWrite
 from turnlog.integrations.openai_agents import TurnlogSession
@@ -125,6 +125,24 @@ def test_a_history_of_any_length_is_appended_and_a_repeated_call_goes_on(log: Tu
     assert stored(log) == history
     assert [message.metadata for message in session.messages()] == [{"at": at} for at in range(60)]
     assert session.extend([]) == []
+
+
+def test_a_history_behind_a_head_is_appended_while_nobody_else_writes(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    history = [{"role": "user", "content": str(at)} for at in range(60)]
+    head = session.extend(history, if_head=session.info().head)[-1].head
+    append = session.append
+
+    def interrupted(*messages: Any, **options: Any) -> Any:
+        answer = append(*messages, **options)
+        append({"role": "user", "content": "me too"})
+        return answer
+
+    with patch.object(session, "append", interrupted), pytest.raises(HeadMismatchError):
+        session.extend(history, if_head=head)
+    assert session.info().messages == 60 + 25 + 1
+    with pytest.raises(HeadMismatchError):
+        session.extend(history, if_head=head)
 
 
 def test_a_history_may_be_any_iterable_and_what_is_none_writes_nothing(log: Turnlog) -> None:

@@ -28,7 +28,6 @@ from turnlog.cli.screen import (
     table,
 )
 from turnlog.cli.windows import At, parse_moment
-from turnlog.client import parts_of
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.core.json_values import parse_strict_json
@@ -98,8 +97,7 @@ def append(
 ) -> Output:
     """Append messages to a session. It must exist: turnlog create."""
     messages = _messages(decode_input(sys.stdin.buffer.read(), "stdin") if message == "-" else message, role)
-    handle, lines = log.sessions.get(session), list[str]()
-    answers = [handle.append(*messages[part], format=format, lenient=lenient) for part in parts_of(messages)]
+    answers, lines = log.sessions.get(session).extend(messages, format=format, lenient=lenient), list[str]()
     for answer in answers:
         place = f"positions {answer.first}–{answer.last}" if answer.last > answer.first else f"position {answer.first}"
         lines.append(f"{place}, {counted(answer.tokens, 'token')}")

@@ -120,27 +120,32 @@ class ConversationCalls(SessionResource):
         *,
         meta: Iterable[Mapping[str, Any]] | None = None,
         format: str | None = None,
+        if_head: int | None = None,
         lenient: bool = False,
         idempotency_key: str | None = None,
     ) -> list[Appended]:
         """Append any number of messages, such as a history from elsewhere, in as many commits as they take.
 
-        A message that is refused ends the call: the commits before it stay, and others may write between two commits. Repeated
-        with its ``idempotency_key``, a call that failed goes on where it stopped. The other options are those of `append`.
+        A message that is refused ends the call: the commits before it stay. Others may write between two commits; with
+        ``if_head``, the session's head before the first one, `HeadMismatchError` is raised then. Repeated with its
+        ``idempotency_key``, a call that failed goes on where it stopped. The other options are those of `append`.
         """
         history, metas, key = list(messages), list(meta or ()), idempotency_key
         if metas and len(metas) != len(history):
             raise InvalidInputError.at("/meta", f"meta has {len(metas)} entries for {len(history)} messages")
-        return [
-            self.append(
+        answers = list[Appended]()
+        for part in parts_of(history, metas):
+            answer = self.append(
                 *history[part],
                 meta=metas[part] or None,
                 format=format,
+                if_head=if_head,
                 lenient=lenient,
                 idempotency_key=f"{key}-{part.start}" if isinstance(key, str) else key,
             )
-            for part in parts_of(history, metas)
-        ]
+            answers.append(answer)
+            if_head = answer.head if if_head is not None else None
+        return answers
 
     def stream(
         self,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Literal, Protocol
 
-from turnlog.client import parts_of
 from turnlog.client.model import Session
 from turnlog.core.errors import TurnlogError
 from turnlog.core.json_values import canonical_json
@@ -111,9 +110,7 @@ class DualWrite:
         self._is_up_to_date = True
 
     def _append(self, messages: Sequence[Mapping[str, Any]], *, head: int | None = None) -> None:
-        for part in parts_of(messages):
-            answer = self.session.append(*messages[part], format=self._format, if_head=head, lenient=True)
-            head = answer.head if head is not None else None
+        self.session.extend(messages, format=self._format, if_head=head, lenient=True)
 
     def _report(self, difference: Difference) -> None:
         self.differences = [*self.differences[-MAX_DIFFERENCES + 1 :], difference]

@@ -16,7 +16,6 @@ from operator import getitem
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from turnlog.agents.graph_state.messages import Limits, limited_window
-from turnlog.client import parts_of
 from turnlog.client.model import Session
 from turnlog.core.errors import HeadMismatchError, NotFoundError
 from turnlog.core.json_values import JsonObject, JsonValue
@@ -203,12 +202,8 @@ class Originals(Generic[T]):
 
     def append(self, session: Session, bodies: Sequence[JsonObject], head: int | None = None) -> list[int]:
         """Append bodies of messages, and return their positions. With ``head``, only while nobody else appends."""
-        positions = list[int]()
-        for part in parts_of(bodies):
-            answer = session.append(*bodies[part], format=FORMAT, if_head=head, lenient=True)
-            positions += range(answer.first, answer.last + 1)
-            head = answer.head if head is not None else None
-        return positions
+        answers = session.extend(bodies, format=FORMAT, if_head=head, lenient=True)
+        return [position for answer in answers for position in range(answer.first, answer.last + 1)]
 
     def window(
         self, session: Session, limits: Limits, *, system: str = "", tools: Sequence[JsonObject] = ()

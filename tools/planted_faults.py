@@ -619,7 +619,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "export",
         "what lies behind the moment of a fork is exported with it",
-        ((f"{_CODE}/snapshots/materialise.py", "items = list(map(as_shared, stored))", "items = list(stored)"),),
+        ((f"{_CODE}/snapshots/segments.py", "items = list(map(as_shared, stored))", "items = list(stored)"),),
         (
             "tests/sessions/test_fork.py::test_what_is_made_of_a_fork_has_nothing_of_what_lies_behind_its_moment[sqlite-10]",
         ),

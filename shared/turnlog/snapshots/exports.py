@@ -50,9 +50,10 @@ from turnlog.snapshots.export_routes import (
     never_added,
 )
 from turnlog.snapshots.lifecycle import snapshot_fields
-from turnlog.snapshots.materialise import Materialiser, stored_commits
+from turnlog.snapshots.materialise import Materialiser
 from turnlog.snapshots.restore import add_restore_note
 from turnlog.snapshots.segment_format import SealedCommit
+from turnlog.snapshots.segments import stored_commits
 
 MAX_POSITIONS = 1_024
 """Longest history that a request exports itself; a longer one is exported by a job."""

@@ -258,11 +258,8 @@ class FullSnapshots:
         while last >= last_of_stretch(stretch):
             if self._clock.now_ms() >= deadline_ms:
                 return None
-            sealed = self._segments.seal(keys, stretch)
-            if sealed is None:
-                break
-            segments.append(sealed)
-            stretch += 1
+            segments.append(self._segments.seal(keys, stretch))
+            stretch = next_stretch(segments[-1])
         parts = [_part(keys, segment) for segment in segments]
         end = segments[-1].last if segments else 0
         if end < last:

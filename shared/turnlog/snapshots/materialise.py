@@ -11,7 +11,7 @@ place on the expiry index, so an abandoned claim is erased like every other item
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TypeAlias
 
@@ -19,13 +19,11 @@ from turnlog.core.errors import ConflictError, NotFoundError, SessionExistsError
 from turnlog.core.events import Payload
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.caches import CurrentSettings, directory_item
-from turnlog.log.commit import checked_chain, read_commit, stored_lines
-from turnlog.log.commit_items import as_shared, logged
-from turnlog.log.commits import CommitLog
+from turnlog.log.commit import read_commit
 from turnlog.log.headers import Header, item_name
 from turnlog.log.keys import COMMITS_FROM, SessionKeys, commit_sort_key, item_at
 from turnlog.log.packing import pack
-from turnlog.log.payloads import Payloads, in_parallel, is_blob
+from turnlog.log.payloads import in_parallel, is_blob
 from turnlog.log.tombstones import (
     BARE,
     FREE,
@@ -52,26 +50,6 @@ _THREADS, _SEQUENTIAL = 8, 4
 
 BlobOf: TypeAlias = Callable[[Payload], bytes]
 """Reads the content of a payload in the blob store."""
-
-
-def stored_commits(log: CommitLog, payloads: Payloads, keys: SessionKeys, last: int) -> Iterator[SealedCommit]:
-    """Yield the commits of a log up to a position, in order and checked, a page at a time.
-
-    They include those that the log shares with the session it was forked from.
-    """
-    newest: Sequence[Item] = ()
-    for stored in log.stored_on(keys, 1, last, limit=_BATCH * 4, exact=True):
-        items = list(map(as_shared, stored))
-        commits = checked_chain([*newest, *items])[len(newest) :]
-        inline_payloads = [payload for commit in commits for payload in commit.payloads if not is_blob(payload)]
-        contents = payloads.fetch(keys, inline_payloads)
-        for item, commit in zip(items, commits, strict=True):
-            commit_contents = {
-                payload.place: contents[payload.place] for payload in commit.payloads if not is_blob(payload)
-            }
-            bare = {name: value for name, value in logged(item).items() if name not in ("pk", "b")}
-            yield SealedCommit(commit, bare, tuple(stored_lines(item)), commit_contents)
-        newest = items[-1:]
 
 
 class Materialiser:

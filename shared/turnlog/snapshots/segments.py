@@ -16,9 +16,10 @@ from turnlog.core.events import MessageEvent, Payload
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import batches
 from turnlog.core.positions import last_of_stretch, stretch_of
 from turnlog.core.session_settings import SCHEMA_VERSION
-from turnlog.log.commit import Commit, checked_chain, stored_lines
+from turnlog.log.commit import Commit, checked_chain, header_in, stored_lines
 from turnlog.log.commit_items import as_shared, logged
 from turnlog.log.commits import CommitLog
 from turnlog.log.headers import GENESIS, attribute, check_version, item_name
@@ -52,7 +53,7 @@ class Segment:
 
 def next_stretch(segment: Segment | None) -> int:
     """Return the stretch behind a segment; without one the first stretch."""
-    return stretch_of(segment.first) + 1 if segment is not None else 0
+    return stretch_of(segment.last + 1) if segment is not None else 0
 
 
 Beside: TypeAlias = "Callable[[SessionKeys, Segment, Iterable[tuple[Located, int]]], None]"
@@ -122,22 +123,17 @@ class Segments:
 
     # ------------------------------------------------------------ sealing
 
-    def seal(self, keys: SessionKeys, stretch: int) -> Segment | None:
-        """Seal a stretch of the log and return its segment; None while the stretch is incomplete.
+    def seal(self, keys: SessionKeys, stretch: int) -> Segment:
+        """Seal a complete stretch of the log and return its segment.
 
         Repeated, or run twice at once, it makes the same blob and entry. Raises `CorruptError` for a missing commit or
         payload and for a hash that does not follow, and `NotFoundError` for an erased commit. Then nothing is stored.
         """
-        sealing = _Sealing(self._commits, self._payloads, keys, last_of_stretch(stretch - 1), last_of_stretch(stretch))
-        packed = sealing.pack()
-        if packed is None:
-            return None
-        digest = sha256(packed).hexdigest()
-        name = keys.segment_blob(sealing.first, sealing.last, digest)
-        # Read it back before it is stored: a segment must be readable.
-        commits = list(read_segment(packed, name=name.removeprefix(keys.blob_prefix)))
+        commits, packed = self._packed(keys, last_of_stretch(stretch - 1), last_of_stretch(stretch))
         messages, body_bytes = _counts(commits)
-        segment = Segment(sealing.first, sealing.last, digest, messages, len(packed), body_bytes)
+        first, last = commits[0].commit.header.first, commits[-1].commit.header.last
+        segment = Segment(first, last, sha256(packed).hexdigest(), messages, len(packed), body_bytes)
+        name = segment.blob(keys)
         self._blobs.put(name, packed)
         if self._beside is not None:
             self._beside(keys, segment, self.placed(keys, commits))
@@ -159,70 +155,50 @@ class Segments:
 
         They begin with the commit at ``first`` and end with the one that ends at ``last``.
         """
-        packed = _Sealing(self._commits, self._payloads, keys, first - 1, last).pack()
-        if packed is None:
-            raise self._commits.missing(keys, last)
-        for _ in read_segment(packed, name=commit_sort_key(first)):
-            pass
-        return packed
+        return self._packed(keys, first - 1, last)[1]
 
-
-class _Sealing:
-    """Packs the commits after position ``start``, up to the one that holds ``end``, a page at a time."""
-
-    def __init__(self, commits: CommitLog, payloads: Payloads, keys: SessionKeys, start: int, end: int) -> None:
-        self._commits = commits
-        self._payloads = payloads
-        self._keys = keys
-        self._start, self._end = start, end
-        self.first = self.last = 0
-
-    def pack(self) -> bytes | None:
-        """Return the segment's bytes; None while the log does not reach the end of the stretch."""
-        newest = self._commit_before()
-        before = checked_chain(newest)
-        low = before[0].header.last + 1 if before else 1
-        writer = SegmentWriter(before[0].header.hash if before else GENESIS)
-        for stored in self._commits.stored.on(self._keys, low, self._end, exact=True):
-            items = list(map(as_shared, stored))
-            commits = checked_chain([*newest, *items])[len(newest) :]
-            if not self.first and commits and commits[0].header.first != low:
-                raise CorruptError(f"no commit holds position {low}", item=commit_sort_key(low))
-            self._add(writer, list(zip(items, commits, strict=True)))
-            newest = items[-1:]
-        return writer.finish() if self.last >= self._end else None
-
-    def _commit_before(self) -> Sequence[Item]:
-        """Return the items of the commit before the stretch; none before the first stretch."""
-        if self._start == 0:
-            return ()
-        items = next(self._commits.stored.back(self._keys, self._start, limit=1), ())
-        if not items:
-            raise NotFoundError(f"no session {self._keys.session_id!r}")
-        return items
-
-    def _add(self, writer: SegmentWriter, stored: Sequence[tuple[Item, Commit]]) -> None:
-        """Add the commits of a page, with as many payloads per request as one request can get."""
-        payloads, waiting = list[Payload](), list[tuple[Item, Commit]]()
-        for item, commit in stored:
-            own_payloads = [payload for payload in commit.payloads if not is_blob(payload)]
-            if len(payloads) + len(own_payloads) > MAX_GET_ITEMS:
-                self._write(writer, waiting, payloads)
-                payloads, waiting = [], []
-            payloads += own_payloads
-            waiting.append((item, commit))
-        self._write(writer, waiting, payloads)
-
-    def _write(self, writer: SegmentWriter, stored: Sequence[tuple[Item, Commit]], payloads: Sequence[Payload]) -> None:
-        """Fetch the payloads, and add the commits with them to the segment."""
-        contents = self._payloads.fetch(self._keys, payloads)
-        for item, commit in stored:
-            if commit.home != self._keys.partition:
+    def _packed(self, keys: SessionKeys, start: int, last: int) -> tuple[Sequence[SealedCommit], bytes]:
+        """Pack the commits after position ``start``, up to the one that holds ``last``. Return them and the bytes."""
+        before = next(self._commits.stored.back(keys, start, limit=1), ()) if start else ()
+        if start and not before:
+            raise NotFoundError(f"no session {keys.session_id!r}")
+        writer = SegmentWriter(checked_chain(before)[0].header.hash if before else GENESIS)
+        for sealed in stored_commits(self._commits, self._payloads, keys, last, before=before):
+            if sealed.commit.home != keys.partition:
                 # The commit belongs to the session that this one was forked from: the segment keeps a copy of its blobs.
-                self._payloads.copy_blobs(self._keys, commit.payloads)
-            writer.add(logged(item), stored_lines(item), contents)
-            self.first = self.first or commit.header.first
-            self.last = commit.header.last
+                self._payloads.copy_blobs(keys, sealed.commit.payloads)
+            writer.add(sealed.item, sealed.lines, sealed.contents)
+        packed = writer.finish()
+        # Read it back before it is stored: a segment must be readable.
+        return tuple(read_segment(packed, name=commit_sort_key(start + 1))), packed
+
+
+def stored_commits(
+    log: CommitLog, payloads: Payloads, keys: SessionKeys, last: int, *, before: Sequence[Item] = ()
+) -> Iterator[SealedCommit]:
+    """Yield the commits of a log up to the one that holds ``last``, in order and checked, with their payloads.
+
+    ``before`` is the item of the commit before the first one; without it, they begin at position 1. They include commits that
+    the log shares with the session it was forked from. Raises `CorruptError` for a missing commit or payload and for a hash
+    that does not follow.
+    """
+    newest, first = before, header_in(before[0]).last + 1 if before else 1
+    for stored in log.stored_on(keys, first, last, exact=True):
+        items = list(map(as_shared, stored))
+        pairs = list(zip(items, checked_chain([*newest, *items])[len(newest) :], strict=True))
+        # A page's payloads can be many times as large as the page.
+        for batch in batches(pairs, lambda pair: len(_inline(pair[1])), max_size=MAX_GET_ITEMS):
+            contents = payloads.fetch(keys, [payload for _, commit in batch for payload in _inline(commit)])
+            for item, commit in batch:
+                bare = {name: value for name, value in logged(item).items() if name not in ("pk", "b")}
+                own_contents = {payload.place: contents[payload.place] for payload in _inline(commit)}
+                yield SealedCommit(commit, bare, tuple(stored_lines(item)), own_contents)
+        newest = items[-1:]
+
+
+def _inline(commit: Commit) -> list[Payload]:
+    """Return the payloads of a commit that are not in the blob store."""
+    return [payload for payload in commit.payloads if not is_blob(payload)]
 
 
 def _counts(commits: Iterable[SealedCommit]) -> tuple[int, int]:
@@ -269,10 +245,7 @@ class SealSessions:
         deadline = self._log.clock.now_ms() + MAX_MS
         head = self._log.commits.tail(keys).header.last
         newest = self._segments.newest(keys)
-        sealed, last, stretch = 0, newest.last if newest is not None else 0, next_stretch(newest)
-        while head >= last_of_stretch(stretch) and (not sealed or self._log.clock.now_ms() < deadline):
-            segment = self._segments.seal(keys, stretch)
-            if segment is None:
-                break
-            sealed, last, stretch = sealed + 1, segment.last, stretch + 1
-        return {"segments": sealed, "last": last}
+        sealed = 0
+        while head >= last_of_stretch(next_stretch(newest)) and (not sealed or self._log.clock.now_ms() < deadline):
+            newest, sealed = self._segments.seal(keys, next_stretch(newest)), sealed + 1
+        return {"segments": sealed, "last": newest.last if newest is not None else 0}

@@ -19,7 +19,7 @@ from turnlog import build_window
 from turnlog.client.model import Turnlog
 from turnlog.importers import import_files
 from turnlog.importers.conversations import is_message, request_parts
-from turnlog.linter.routes import LINT_FORMATS
+from turnlog.linter.rules import FORMATS as LINTED
 from turnlog.providers.registry import CODECS
 
 SUPPORT = ROOT / "examples" / "conversations" / "support-agent.json"
@@ -55,7 +55,7 @@ def test_a_conversation_is_kept_whole_with_its_tools_and_its_own_keys(harness: A
     session = log.sessions.get("trains")
     assert bodies(log, "trains") == CHAT and lost({**source, "tools": []}, [session]) == []
     assert (session.info().metadata or {})["imported"]["labels"] == ["night"]
-    for format in LINT_FORMATS:
+    for format in LINTED:
         window = session.context(format=format, budget=10_000)
         assert log.lint(window.messages, format=format).problems == []
     assert TOOL in session.context(format="openai_chat", budget=10_000).tools

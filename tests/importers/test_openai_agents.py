@@ -16,7 +16,7 @@ from tests.importers.reading import imported_twice, lost, statuses, told
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.importers import import_files
-from turnlog.linter.routes import LINT_FORMATS
+from turnlog.linter.rules import FORMATS as LINTED
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_sessions_of_the_sdk_are_kept_item_by_item(harness: Any, sdk: Any, tmp_p
             )
             assert lost(list(sessions.fetchone()), [session]) == []
         assert [message.created_at for message in session.messages()] == times
-        for format in LINT_FORMATS:
+        for format in LINTED:
             window = session.context(format=format)
             assert log.lint(window.messages, format=format).problems == []
     loops = list(log.sessions.get("desk-1").loops())

@@ -37,7 +37,7 @@ from turnlog.core.times import milliseconds_of, rfc3339
 from turnlog.importers import SHAPES, NewerSourceError, UnknownSourceError, import_files, shape_of
 from turnlog.importers.models import SourceFile, SourceMessage
 from turnlog.importers.writing import EARLIER_BODY_BYTES, fitted
-from turnlog.linter.routes import LINT_FORMATS
+from turnlog.linter.rules import FORMATS as LINTED
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_a_coding_agents_log_is_kept_line_by_line(harness: Any) -> None:
     assert lost(lines, [main, agent]) == []
     assert [item.reason for item in report.sessions[0].skipped].count("malformed") == 2
     assert "cut off" in json.dumps(held(main)) and "Kept by hand" in json.dumps(held(main))
-    for format in LINT_FORMATS:
+    for format in LINTED:
         window = main.context(format=format)
         assert log.lint(window.messages, format=format).problems == []
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -23,7 +23,7 @@ from turnlog.core.models import FORMATS
 from turnlog.http.lambda_api import make_handler
 from turnlog.linter import thinking
 from turnlog.linter.lint_messages import LintHistories
-from turnlog.linter.routes import LINT_FORMATS, MAX_LINTED, MAX_PROBLEMS, LintAnswer, LintMessages
+from turnlog.linter.routes import MAX_LINTED, MAX_PROBLEMS, LintAnswer, LintFormat, LintMessages
 from turnlog.linter.rules import image_side
 from turnlog.linter.rules import lint as violations_of
 from turnlog.routing import BY_NAME, ROUTES, routes_of
@@ -113,14 +113,14 @@ def test_a_broken_rule_is_named_with_its_place_and_what_to_do(lint: Lint, format
 def test_a_valid_history_has_no_problem(lint: Lint, format: str) -> None:
     messages = UNANSWERED[format][0][:1]
     status, answer = lint({"messages": messages, "format": format})
-    assert (answer.pop("fingerprint") is not None) == (format in thinking.FORMATS)
+    assert (answer.pop("fingerprint") is not None) == (format in thinking.SIGNED_FORMATS)
     assert (status, answer) == (200, {"valid": True, "format": format, "total": 0, "problems": []})
 
 
 def test_the_formats_are_those_that_have_rules() -> None:
     from turnlog.linter import rules
 
-    assert set(LINT_FORMATS) == set(rules.FORMATS) == set(FORMATS) - {"turnlog", "ai_sdk", "openai_agents_js"}
+    assert set(get_args(LintFormat)) == set(rules.FORMATS) == set(FORMATS) - {"turnlog", "ai_sdk", "openai_agents_js"}
 
 
 def test_an_empty_list_is_a_broken_rule_and_no_error(lint: Lint) -> None:

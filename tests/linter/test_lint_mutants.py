@@ -20,7 +20,7 @@ from tests.linter.rule_mutants import Cases
 from turnlog.app import make_application
 from turnlog.cli.app import app
 from turnlog.http.lambda_api import make_handler
-from turnlog.linter.routes import LINT_FORMATS
+from turnlog.linter.rules import FORMATS as LINTED
 from turnlog.routing import routes_of
 from turnlog.settings import Settings
 
@@ -37,7 +37,7 @@ EACH = [pytest.param(format, name, id=f"{format}-{name}") for format, cases in A
 
 
 def test_every_format_is_mutated_in_every_way() -> None:
-    assert set(ALL) == set(LINT_FORMATS)
+    assert set(ALL) == set(LINTED)
     for cases in ALL.values():
         ways = {mutant.partition(" ")[0] for name in cases.histories for mutant, _ in cases.mutants(name)}
         assert {"drop", "duplicate", "swap", "rename"} <= ways

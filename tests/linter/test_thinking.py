@@ -174,7 +174,7 @@ def test_other_formats_have_no_fingerprint() -> None:
     )
 )
 def test_no_value_raises(messages: Any) -> None:
-    for name in thinking.FORMATS:
+    for name in thinking.SIGNED_FORMATS:
         assert thinking.fingerprint(messages, format=name)
         assert thinking.fingerprint([messages], format=name, system=messages, tools=messages)
         assert thinking.check([messages], {"": "x"}, format=name) is not None

@@ -13,7 +13,7 @@ from turnlog import Turnlog, import_files
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Media, Message, Text, Thinking, ToolResult
 from turnlog.engines.token_counters import TiktokenCounter
-from turnlog.linter.routes import LINT_FORMATS
+from turnlog.linter.rules import FORMATS as LINTED
 from turnlog.providers import Turn
 from turnlog.providers.ai_sdk import media_of_part
 from turnlog.providers.registry import CODECS, recognise
@@ -166,7 +166,7 @@ def test_a_run_of_a_javascript_library_reaches_every_provider_whole(log: Turnlog
     assert [message.body for message in session.messages()] == bodies
     window = session.context(format=sent)  # type: ignore[arg-type]
     assert window.open_calls == []
-    assert sent not in LINT_FORMATS or log.lint(window.messages, format=sent).problems == []  # type: ignore[arg-type]
+    assert sent not in LINTED or log.lint(window.messages, format=sent).problems == []  # type: ignore[arg-type]
     text = json.dumps(window.messages)
     for said in ("Where is it?", "W-10023", "Berlin", "no route", "It is in Berlin.", "aGk=", "a.pdf"):
         assert said in text

@@ -18,7 +18,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.models import FORMATS
 from turnlog.core.recall_calls import RECALL_TOOL, SEARCH_TOOL, ArgumentsError, parse_recall_request, ref_of
-from turnlog.linter.routes import LINT_FORMATS
+from turnlog.linter.rules import FORMATS as LINTED
 from turnlog.providers.turnlog_format import media_of
 from turnlog.testing.fixed import SequentialIds
 
@@ -275,7 +275,7 @@ def test_what_is_appended_answers_the_call_in_every_format(here: Turnlog, format
         assert appended.warnings == []
         window = session.context(format=format)
         assert window.open_calls == []
-        assert format not in LINT_FORMATS or here.lint(window.messages, format=format).problems == []
+        assert format not in LINTED or here.lint(window.messages, format=format).problems == []
         recalled = session.recall(call_id=call_id)
         assert (recalled.content, recalled.is_error, recalled.position) == (
             answer.text,
@@ -311,7 +311,7 @@ def test_an_image_comes_back_through_recall_in_every_format(here: Turnlog, sent:
     for format in FORMATS:
         window = session.context(format=format)  # type: ignore[arg-type]
         assert json.dumps(window.messages).count(IMAGE["data"]) == 4
-        assert format not in LINT_FORMATS or here.lint(window.messages, format=format).problems == []
+        assert format not in LINTED or here.lint(window.messages, format=format).problems == []
 
 
 def test_a_recalled_image_that_leaves_again_names_the_place_that_it_came_from(here: Turnlog) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
@@ -10,7 +10,6 @@ from turnlog.core.models import Answer, Body, GivenText, JsonObjectField
 from turnlog.routing import Response, Route, read_body
 
 LintFormat: TypeAlias = Literal["openai_chat", "openai_responses", "anthropic", "bedrock_converse"]
-LINT_FORMATS: tuple[str, ...] = get_args(LintFormat)
 MAX_LINTED = 100_000
 MAX_PROBLEMS = 1_000
 

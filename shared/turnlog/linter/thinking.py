@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from turnlog.linter.rules import Findings, Rule, Violation
 
-FORMATS = ("anthropic", "bedrock_converse")
+SIGNED_FORMATS = ("anthropic", "bedrock_converse")
 """The formats with signed thinking."""
 _SOURCE = (
     "https://platform.claude.com/docs/en/build-with-claude/preserved-thinking/fix-bound-to-a-different-conversation"
@@ -55,7 +55,7 @@ class _Block(NamedTuple):
 
 def fingerprint(messages: object, *, format: str, system: object = None, tools: object = None) -> str | None:
     """Return the fingerprint of a request: what the thinking of its answer is bound to. None for a format without it."""
-    if format not in FORMATS:
+    if format not in SIGNED_FORMATS:
         return None
     reader = _Reader(system, tools)
     blocks = list(reader.blocks(messages))
@@ -71,7 +71,7 @@ def check(
     redacted one). Blocks that it does not have are not checked.
     """
     findings = Findings(RULES)
-    if format not in FORMATS:
+    if format not in SIGNED_FORMATS:
         return []
     for block in _Reader(system, tools).blocks(messages):
         fingerprint = made_behind.get(block.signature)

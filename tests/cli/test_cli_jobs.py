@@ -19,10 +19,12 @@ from tests.support.dead_letters import bury_on_aws
 from tests.support.scripted import Outcome, ScriptedSummariser
 from tests.support.talks import filled
 from turnlog import Turnlog
-from turnlog.cli.jobs import await_job, job_line
+from turnlog.cli.jobs import job_line
 from turnlog.client.in_process import JobWorker
+from turnlog.client.states import await_job
 from turnlog.core.errors import SummariserConfigError, UnavailableError
 from turnlog.engines import location_url
+from turnlog.jobs.models import Job
 from turnlog.server.local_server import LocalServer
 
 ID, TIME = re.compile(r"\b\d{13}-[a-z0-9]{22}\b"), re.compile(r"20\d\d-\d\d-\d\d[T ][\d:.]+Z?")
@@ -150,11 +152,15 @@ def test_progress_is_shown_while_it_waits(data: Path, monkeypatch: pytest.Monkey
 
         worker = threading.Thread(target=do)
         worker.start()
-        result = list[str]()
-        done = await_job(log, job, seconds=30, progress=result.append)  # type: ignore[arg-type]
+        assert isinstance(job, Job)
+        result = list[tuple[str, float]]()
+        done = await_job(
+            log.backend, job, seconds=30, meanwhile=lambda state, passed: result.append((state.status, passed))
+        )
         worker.join()
     assert done.status == "done"
-    assert result and all(re.fullmatch(rf"job {ID.pattern} \(compress\) is queued, \d+ s", line) for line in result)
+    assert {status for status, _ in result} == {"queued"}
+    assert [passed for _, passed in result] == sorted(passed for _, passed in result)
 
 
 def test_progress_is_on_the_terminal_only(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

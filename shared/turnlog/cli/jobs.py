@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Annotated, Any, cast, get_args
 
 import typer
@@ -20,7 +18,6 @@ from turnlog.ports import JobStatus
 
 _STYLES = {"queued": "yellow", "done": "green", "failed": "bold red"}
 _MAX_ERROR = 60
-_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.1, 2.0
 
 jobs = typer.Typer(help="List the jobs, newest first.", invoke_without_command=True, add_completion=False)
 
@@ -88,27 +85,6 @@ def redrive(
     if redriven.left:
         shown.append(Text(f"{counted(redriven.left, 'dead letter')} left: not jobs of Turnlog", style="yellow"))
     return Output(redriven, Group(*shown))
-
-
-def await_job(
-    log: Turnlog,
-    job: Job,
-    *,
-    seconds: float,
-    is_over: Callable[[Job], bool] = lambda job: job.status != "queued",
-    progress: Callable[[str], None] = lambda _text: None,
-) -> Job:
-    """Wait up to ``seconds`` until ``is_over`` is true of a job, and return its latest state. ``progress`` gets its lines."""
-    started, pause = time.monotonic(), _POLL_SECONDS
-    while not is_over(job):
-        passed = time.monotonic() - started
-        progress(f"{job_line(job)}, {passed:.0f} s")
-        if passed >= seconds:
-            break
-        time.sleep(min(pause, seconds - passed))
-        pause = min(pause * 1.5, _LONGEST_POLL_SECONDS)
-        job = log.job(job.job_id)
-    return job
 
 
 def job_line(job: Job) -> str:

@@ -12,7 +12,6 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from turnlog.cli.jobs import await_job
 from turnlog.cli.options import Format, Policy, Session, open_client, open_or_make_client, policy_value, with_log
 from turnlog.cli.screen import (
     Column,
@@ -29,6 +28,7 @@ from turnlog.cli.screen import (
 )
 from turnlog.cli.windows import At, parse_moment
 from turnlog.client.model import Turnlog
+from turnlog.client.states import await_job
 from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.core.json_values import parse_strict_json
 from turnlog.jobs.models import Job
@@ -337,7 +337,7 @@ def _confirm(action: str, participle: str, yes: bool) -> None:
 
 def _erasure_output(log: Turnlog, job: Job, what: str) -> Output:
     """Wait up to a minute for the first pass of an erasure job, and return its latest state."""
-    job = await_job(log, job, seconds=_FIRST_PASS_SECONDS, is_over=_has_first_pass)
+    job = await_job(log.backend, job, seconds=_FIRST_PASS_SECONDS, is_over=_has_first_pass)
     return Output(job, erasure_line(job, what))
 
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from turnlog.cli.jobs import await_job, job_line
+from turnlog.cli.jobs import job_line
 from turnlog.cli.options import (
     Budget,
     Connection,
@@ -34,6 +34,7 @@ from turnlog.cli.screen import (
 )
 from turnlog.cli.window_tables import difference, window_table
 from turnlog.client.model import Turnlog
+from turnlog.client.states import await_job
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.jobs.models import Job
 from turnlog.summaries.routes import MAX_SUMMARY_TOKENS, MIN_SUMMARY_TOKENS, SummaryAnswer
@@ -145,7 +146,11 @@ def compress(
         assert isinstance(job, Job)  # noqa: S101 - the answer of mode async
         if wait:
             with status_line("", json=json) as progress:
-                job = await_job(log, job, seconds=timeout, progress=progress)
+
+                def show_wait(job: Job, seconds: float) -> None:
+                    progress(f"{job_line(job)}, {seconds:.0f} s")
+
+                job = await_job(log.backend, job, seconds=timeout, meanwhile=show_wait)
         summary = handle.summary() if wait else None
     answer = {"job": job.model_dump(mode="json"), "summary": summary and summary.model_dump(mode="json")}
     output = Output(answer, _outcome_shown(job, summary), exit_code=1 if wait and not _is_well(job) else 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from turnlog.client import Backend, OwnerResource, SessionResource
 from turnlog.client.documents import document_batches
+from turnlog.client.states import await_job
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.identity import is_session_id, safe_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -26,7 +26,6 @@ from turnlog.snapshots.export_routes import FORMAT, READ_VERSIONS, Export, Impor
 
 MAX_BATCH_BYTES, MAX_BATCH_COMMITS = 4 * 1024 * 1024, 500
 """Most bytes and commits in one import request. A commit larger than that is sent alone."""
-_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.2, 5.0
 
 Into: TypeAlias = "str | Path | BinaryIO"
 OnPositions: TypeAlias = Callable[[int], None]
@@ -152,16 +151,9 @@ class _Download:
 
 def _awaited(backend: Backend, job: Job, timeout_seconds: float) -> Export:
     """Wait for an export job and return its result; run the job here when the engine is in this process."""
-    deadline, pause_seconds = time.monotonic() + timeout_seconds, _FIRST_PAUSE_SECONDS
-    while job.status == "queued":
-        backend.run_job(job.job_id)
-        job = backend.call("get_job", path={"job_id": job.job_id})
-        if job.status != "queued":
-            break
-        if time.monotonic() > deadline:
-            raise UnavailableError(f"job {job.job_id} is not done yet", code="job_queued")
-        time.sleep(pause_seconds)
-        pause_seconds = min(pause_seconds * 2, _MAX_PAUSE_SECONDS)
+    job = await_job(backend, job, seconds=timeout_seconds, meanwhile=lambda job, _: backend.run_job(job.job_id))
+    if job.status == "queued":
+        raise UnavailableError(f"job {job.job_id} is not done yet", code="job_queued")
     if job.status == "failed" or job.result is None:
         error = job.error
         raise UnavailableError(error.detail if error is not None else "the export failed", code="export_failed")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from turnlog.client import OwnerResource, Paged, SessionResource
+from turnlog.client import Backend, OwnerResource, Paged, SessionResource
 from turnlog.core.json_values import without_none
 from turnlog.jobs.models import Job, JobPage, Redriven
 from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
@@ -113,6 +114,33 @@ class StateCalls(SessionResource):
         body = without_none({"decision": decision, "reason": reason})
         path = {"agent_id": agent_id}
         return self._call(Decided, "decide_pending", path=path, body=body, idempotency_key=idempotency_key)
+
+
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
+
+
+def await_job(
+    backend: Backend,
+    job: Job,
+    *,
+    seconds: float,
+    is_over: Callable[[Job], bool] = lambda job: job.status != "queued",
+    meanwhile: Callable[[Job, float], None] = lambda _job, _seconds: None,
+) -> Job:
+    """Wait up to ``seconds`` until ``is_over`` is true of a job, and return its latest state.
+
+    ``meanwhile`` is called before each request, with the job and the seconds that have passed.
+    """
+    started, pause_seconds = time.monotonic(), _FIRST_PAUSE_SECONDS
+    while not is_over(job):
+        passed_seconds = time.monotonic() - started
+        meanwhile(job, passed_seconds)
+        job = backend.call("get_job", path={"job_id": job.job_id})
+        if is_over(job) or passed_seconds >= seconds:
+            break
+        time.sleep(min(pause_seconds, seconds - passed_seconds))
+        pause_seconds = min(pause_seconds * 1.5, _LONGEST_PAUSE_SECONDS)
+    return job
 
 
 class JobCalls(OwnerResource):

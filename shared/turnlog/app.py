@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from turnlog.log.payloads import Payloads
     from turnlog.log.reading import Located
     from turnlog.memory.bootstrap import BootstrapMessage
-    from turnlog.memory.embedded import EmbeddedMemory, Memories
+    from turnlog.memory.embedded import EmbeddedMemory
     from turnlog.memory.facts import MakeFacts
     from turnlog.memory.hand_over import AskForOffloads, OffloadCopies, Offloads, OffloadSessions
     from turnlog.memory.read import ForgetMemories, ListMemories
@@ -283,10 +283,7 @@ class Application:
     offload_session: OffloadSessions = use_case(
         "memory.hand_over.OffloadSessions", "log", "offloads", "offload_copies", "memory"
     )
-    memories: Memories = use_case("memory.embedded.Memories", "items")
-    embedded_memory: EmbeddedMemory = use_case(
-        "memory.embedded.EmbeddedMemory", "memories", "make_facts", "short_texts"
-    )
+    embedded_memory: EmbeddedMemory = use_case("memory.embedded.EmbeddedMemory", "items", "make_facts", "short_texts")
     list_memories: ListMemories = use_case("memory.read.ListMemories", "log", "get_visible_memory")
     forget_memory: ForgetMemories = use_case("memory.read.ForgetMemories", "memory")
 

@@ -13,13 +13,13 @@ import pytest
 
 from tests.conftest import Harness
 from tests.support.erasing import message_of
+from tests.support.offloads import embedded_memory
 from tests.support.redacting import bodies_are_gone, noise, said
 from turnlog.core.errors import ConflictError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import MemoryFact
 from turnlog.core.summaries import Spent
 from turnlog.jobs.models import Job
-from turnlog.memory.embedded import Memories
 from turnlog.ports import JOB_KINDS, Absent, Condition, Item, Key, Lost
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.summaries.budget import Spending
@@ -85,7 +85,7 @@ def done(harness: Harness, job: Job) -> None:
 
 
 def forget(harness: Harness) -> tuple[Call, Call]:
-    ada, memories = Owner.of("acme", "ada"), Memories(harness.app.engine.items)
+    ada, memories = Owner.of("acme", "ada"), embedded_memory(harness.app.engine.items)
     memories.add(
         part_of(ada, "s", [], first=1), [MemoryFact("entity", text, "", 2, 1_000) for text in ("a cat", "a dog")]
     )
@@ -98,7 +98,7 @@ def forget(harness: Harness) -> tuple[Call, Call]:
 
 
 def forget_two(harness: Harness) -> tuple[Call, Call, Call]:
-    ada, memories = Owner.of("acme", "ada"), Memories(harness.app.engine.items)
+    ada, memories = Owner.of("acme", "ada"), embedded_memory(harness.app.engine.items)
     facts = [MemoryFact("entity", text, "", 2, 1_000) for text in ("a cat", "a dog", "a fish")]
     memories.add(part_of(ada, "s", [], first=1), facts)
     ids = {memory.text: memory.id for memory in memories.read(ada)}

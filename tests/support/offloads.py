@@ -14,6 +14,10 @@ from turnlog.client.model import Turnlog
 from turnlog.core.identity import Owner
 from turnlog.core.memory import Memory, MemoryPage, Offloaded, SpokenMessage
 from turnlog.jobs.models import Job
+from turnlog.memory.embedded import EmbeddedMemory
+from turnlog.memory.facts import SentenceFacts, without_cost
+from turnlog.ports import ItemTable
+from turnlog.search.fts5 import Fts5SearchEngine
 
 SQLITE = pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 """What is decided above the engines is tried on one of them."""
@@ -71,3 +75,8 @@ def known(log: Turnlog) -> list[str]:
 
 def offloads(log: Turnlog) -> list[Job]:
     return [job for job in log.jobs() if job.kind == "offload"]
+
+
+def embedded_memory(items: ItemTable) -> EmbeddedMemory:
+    """Return the embedded engine over a table, with facts made of sentences."""
+    return EmbeddedMemory(items, without_cost(SentenceFacts()), Fts5SearchEngine(is_conversation=False))

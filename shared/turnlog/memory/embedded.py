@@ -29,6 +29,7 @@ from turnlog.ports import Absent, Equal, Item, ItemTable, Key, Query, SearchEngi
 if TYPE_CHECKING:
     from turnlog.memory.facts import MakeFacts
 
+_log = logging.getLogger("turnlog")
 _WORDS = re.compile(r"\w+(?:['’.@+-]\w+)*")
 MAX_PART_FACTS = 100
 """Facts per part; the first ones are kept. Packed they take a few KB."""
@@ -111,26 +112,34 @@ class _Part:
     facts: tuple[MemoryFact, ...]
 
 
-class Memories:
-    """Stores and reads the facts of people."""
+class EmbeddedMemory:
+    """Implements `MemoryEngine`: rules or a model make facts, and a search engine ranks them."""
 
-    def __init__(self, items: ItemTable) -> None:
+    name = "embedded"
+
+    def __init__(self, items: ItemTable, make: MakeFacts, search: SearchEngine) -> None:
         self._items = items
+        self._make = make
+        self._search = search
 
-    def fact_count(self, part: Offloaded) -> int | None:
-        """Return the number of facts stored for a part; None when the part was never stored."""
-        key = OwnerKeys(part.owner).memories(part.session_id, part.id)
-        item = get_item(self._items, key)
-        return len(_part(item).facts) if item is not None else None
+    def remember(self, part: Offloaded) -> int:
+        """Make and store the facts of a part; return their number. A part that has facts already costs no model call."""
+        item = get_item(self._items, _key_of(part))
+        if item is not None:
+            return len(_part(item).facts)
+        new = self._make(part.owner.tenant_id, part.read_messages())
+        stored = self.add(part, new.facts)
+        if len(new.facts) > stored:
+            _log.info("of %d facts of a part %d were kept", len(new.facts), stored)
+        return stored
 
     def add(self, part: Offloaded, facts: Sequence[MemoryFact]) -> int:
         """Store the facts of a part unless it is stored already; return the number of stored facts."""
-        key = OwnerKeys(part.owner).memories(part.session_id, part.id)
         stored = [
             replace(fact, text=fact.text[:MAX_TEXT_CHARS], subject=fact.subject[:MAX_SUBJECT_CHARS])
             for fact in facts[:MAX_PART_FACTS]
         ]
-        lost = self._items.put(_item(key, stored, revision=1), condition=Absent())
+        lost = self._items.put(_item(_key_of(part), stored, revision=1), condition=Absent())
         if lost is not None:
             return len(_part(lost.existing).facts) if lost.existing is not None else 0
         self._trim(part.owner)
@@ -140,17 +149,37 @@ class Memories:
         """Return all memories of a person, newest first."""
         return memories_of(_facts_in(self._parts(owner)), _id_of(owner))
 
-    def forget(self, owner: Owner, memory_ids: Collection[str]) -> int:
-        """Delete facts from every part of a person; return the number of deleted facts."""
+    def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
+        """Return memories that share words with the question, best first; then the others, the most often confirmed first.
+
+        One query to the table.
+        """
+        memories = [memory for memory in self.read(owner) if memory.replaced_by is None]
+        memories.sort(key=lambda memory: (memory.confirmations, *newest_first(memory)), reverse=True)
+        ranked = self._ranked(memories, question)
+        rows = {row for row, _ in ranked}
+        rest = [memory for row, memory in enumerate(memories) if row not in rows]
+        return [*(replace(memories[row], score=round(score, 4)) for row, score in ranked), *rest][:limit]
+
+    def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
+        """Return a page of memories, newest first. ``after`` is the ``next`` of the page before."""
+        memories = self.read(owner)
+        if after is not None:
+            place = _place(after)
+            memories = [memory for memory in memories if newest_first(memory) < place]
+        shown = tuple(memories[:limit])
+        following = ".".join(map(str, newest_first(shown[-1]))) if len(memories) > limit else None
+        return MemoryPage(shown, following)
+
+    def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
+        """Delete memories from every session they came from."""
         ids, id_of = set(memory_ids), _id_of(owner)
-        return self._keep(self._parts(owner), lambda fact: id_of(normal(fact.text)) not in ids)
+        self._keep(self._parts(owner), lambda fact: id_of(normal(fact.text)) not in ids)
 
-    def erase_message(self, owner: Owner, session_id: str, position: int) -> int:
-        """Delete the facts that came from one message; return their number."""
-        return self._keep(self._parts(owner, session_id), lambda fact: fact.position != position)
-
-    def erase(self, owner: Owner, session_id: str | None = None) -> int:
-        """Delete all facts of a session, or of a person; return their number."""
+    def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
+        """Delete the facts of an owner, a session or a message; return their number."""
+        if session_id is not None and position is not None:
+            return self._keep(self._parts(owner, session_id), lambda fact: fact.position != position)
         parts = list(self._parts(owner, session_id))
         self._items.delete_many([_key(part.item) for part in parts])
         return sum(len(part.facts) for part in parts)
@@ -192,6 +221,13 @@ class Memories:
         for items in pages(self._items, Query(keys.partition, *keys.memory_bounds(session_id))):
             yield from map(_part, items)
 
+    def _ranked(self, memories: Sequence[Memory], question: str) -> list[tuple[int, float]]:
+        """Return the index and score of memories that share words with the question, best first."""
+        if not question.strip() or not memories:
+            return []
+        terms = self._search.terms([memory.text for memory in memories])
+        return self._search.rank(TermDocuments.from_terms(terms), question).rows
+
 
 def _facts_in(parts: Iterable[_Part]) -> Iterator[SessionFact]:
     return (SessionFact(fact, part.session_id) for part in parts for fact in part.facts)
@@ -216,72 +252,12 @@ def _part(item: Item) -> _Part:
         return _Part(item, name.split("#")[1], tuple(MemoryFact(*row) for row in rows))
 
 
+def _key_of(part: Offloaded) -> Key:
+    return OwnerKeys(part.owner).memories(part.session_id, part.id)
+
+
 def _key(item: Mapping[str, object]) -> Key:
     return Key(str(item["pk"]), str(item["sk"]))
-
-
-_log = logging.getLogger("turnlog")
-
-
-class EmbeddedMemory:
-    """Implements `MemoryEngine`: rules or a model make facts, and a search engine ranks them."""
-
-    name = "embedded"
-
-    def __init__(self, memories: Memories, make: MakeFacts, search: SearchEngine) -> None:
-        self._memories = memories
-        self._make = make
-        self._search = search
-
-    def remember(self, part: Offloaded) -> int:
-        """Make and store the facts of a part; return their number. A part that has facts already costs no model call."""
-        existing = self._memories.fact_count(part)
-        if existing is not None:
-            return existing
-        new = self._make(part.owner.tenant_id, part.read_messages())
-        stored = self._memories.add(part, new.facts)
-        if len(new.facts) > stored:
-            _log.info("of %d facts of a part %d were kept", len(new.facts), stored)
-        return stored
-
-    def known(self, owner: Owner, question: str, *, limit: int, timeout_seconds: float) -> list[Memory]:
-        """Return memories that share words with the question, best first; then the others, the most often confirmed first.
-
-        One query to the table.
-        """
-        memories = [memory for memory in self._memories.read(owner) if memory.replaced_by is None]
-        memories.sort(key=lambda memory: (memory.confirmations, *newest_first(memory)), reverse=True)
-        ranked = self._ranked(memories, question)
-        rows = {row for row, _ in ranked}
-        rest = [memory for row, memory in enumerate(memories) if row not in rows]
-        return [*(replace(memories[row], score=round(score, 4)) for row, score in ranked), *rest][:limit]
-
-    def page(self, owner: Owner, *, limit: int, after: str | None = None) -> MemoryPage:
-        """Return a page of memories, newest first. ``after`` is the ``next`` of the page before."""
-        memories = self._memories.read(owner)
-        if after is not None:
-            place = _place(after)
-            memories = [memory for memory in memories if newest_first(memory) < place]
-        shown = tuple(memories[:limit])
-        following = ".".join(map(str, newest_first(shown[-1]))) if len(memories) > limit else None
-        return MemoryPage(shown, following)
-
-    def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
-        """Delete memories from every session they came from."""
-        self._memories.forget(owner, memory_ids)
-
-    def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
-        """Delete the facts of an owner, a session or a message; return their number."""
-        if session_id is not None and position is not None:
-            return self._memories.erase_message(owner, session_id, position)
-        return self._memories.erase(owner, session_id)
-
-    def _ranked(self, memories: Sequence[Memory], question: str) -> list[tuple[int, float]]:
-        """Return the index and score of memories that share words with the question, best first."""
-        if not question.strip() or not memories:
-            return []
-        terms = self._search.terms([memory.text for memory in memories])
-        return self._search.rank(TermDocuments.from_terms(terms), question).rows
 
 
 def _place(after: str) -> tuple[int, int, str]:

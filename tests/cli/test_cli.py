@@ -27,7 +27,8 @@ from turnlog import Turnlog, __version__, cli
 from turnlog.cli.app import app
 from turnlog.cli.screen import plain
 from turnlog.cli.transcripts import read_transcripts
-from turnlog.core.errors import InvalidInputError
+from turnlog.client.in_process import InProcessBackend
+from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.engines import SystemClock, location_url
 from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.http.openapi import json_schemas
@@ -121,6 +122,54 @@ def test_sessions_says_when_there_are_more(data: Path) -> None:
         log.sessions.create("another")
     assert as_json("sessions", "--data", data, "--limit", 1)["more"] is True
     assert "--limit" in ok("sessions", "--data", data, "--limit", 1)
+
+
+def test_sessions_reads_each_listed_session_and_no_other(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Turnlog.open(location_url(data)) as log:
+        for name in ("a", "b", "c"):
+            log.sessions.create(name)
+    call, reads = InProcessBackend.call, list[str]()
+
+    def erased_meanwhile(backend: InProcessBackend, operation: str, **fields: Any) -> Any:
+        if operation == "get_session":
+            reads.append(fields["path"]["session_id"])
+            if reads[-1] == "b":
+                raise NotFoundError("no session 'b'")
+        return call(backend, operation, **fields)
+
+    monkeypatch.setattr(InProcessBackend, "call", erased_meanwhile)
+    answer = as_json("sessions", "--data", data, "--limit", 2)
+    assert ([session["session_id"] for session in answer["sessions"]], answer["more"]) == (["c", "a"], True)
+    assert reads == ["c", "b", "a"]
+
+
+MISSING = (
+    ("append", "nope", "hi"),
+    ("end", "nope"),
+    ("reset", "nope"),
+    ("loops", "nope"),
+    ("show", "nope"),
+    ("state", "nope"),
+    ("history", "nope"),
+    ("rewind", "nope", "--to", "1"),
+    ("fork", "nope"),
+    ("diff", "nope", "--from", "1"),
+    ("context", "nope"),
+    ("compress", "nope", "--show"),
+    ("snapshot", "create", "nope"),
+    ("export", "nope"),
+    ("recall", "nope", "2.0"),
+    ("search", "nope", "words"),
+)
+
+
+@pytest.mark.parametrize("arguments", MISSING, ids=lambda arguments: arguments[0])
+def test_a_session_that_does_not_exist_is_named(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(*arguments, "--data", data, code=1, says=r"no session 'nope' \(not_found\)")
+    assert not list(tmp_path.glob("*.zip"))
 
 
 def test_what_stands_before_the_command_and_in_the_environment_counts_too(

@@ -210,10 +210,10 @@ def _engine() -> str:
     with tempfile.TemporaryDirectory(prefix="turnlog-doctor-") as name:
         address, message = location_url(name), {"role": "user", "content": _SAMPLE}
         with Turnlog.open(address) as log:
-            session_id = log.sessions.create().id
-            log.sessions.get(session_id).append(message)
+            session = log.sessions.create()
+            session.append(message)
         with Turnlog.open(address) as log:
-            bodies = [stored.body for stored in log.sessions.get(session_id).messages()]
+            bodies = [stored.body for stored in log.sessions.of(session.id).messages()]
         if bodies != [message]:
             raise RuntimeError("a message that was acknowledged did not come back")
     return "writes, and reads back from the file"

@@ -74,7 +74,7 @@ def create(
     pin: Annotated[bool, typer.Option("--pin", help="Keep it: the session's policy does not delete it.")] = False,
 ) -> Output:
     """Take a snapshot of a session at its head."""
-    answer = log.sessions.get(session).create_snapshot(name, kind="full" if full else "ref", keep=keep, pinned=pin)
+    answer = log.sessions.of(session).create_snapshot(name, kind="full" if full else "ref", keep=keep, pinned=pin)
     if isinstance(answer, Job):
         return Output(answer, f"a long history: job {answer.job_id} takes the snapshot (turnlog jobs)")
     size = f"{format_number(answer.size_bytes)} bytes"
@@ -265,7 +265,7 @@ def export(
         raise InvalidInputError("name a session, or give --me")
     target = output if output is not None else Path((session or "turnlog").replace("/", "-") + ".zip")
     with open_client(connection) as log, progress_bar("exporting", quiet=json) as on_bytes:
-        source = log if session is None else log.sessions.get(session)
+        source = log if session is None else log.sessions.of(session)
         export_info = source.export(target, on_bytes=on_bytes)
     fields = export_info.model_dump(mode="json", exclude={"url", "expires_at"})
     sizes = f"{counted(export_info.positions, 'position')}, {counted(export_info.size_bytes, 'byte')}"

@@ -41,7 +41,7 @@ def recall(
 ) -> Output:
     """Print a tool call and its result, or a message; exit 1 when there is none. --json has its images."""
     part = {"pattern": pattern, "pointer": pointer, "from_line": from_line, "to_line": to_line}
-    answer = recall_place(log.sessions.get(session), ref, {**part, "max_tokens": max_tokens})
+    answer = recall_place(log.sessions.of(session), ref, {**part, "max_tokens": max_tokens})
     return Output(answer, plain(recalled_text(answer)), exit_code=0 if answer.found else 1)
 
 
@@ -74,7 +74,7 @@ def search(  # noqa: PLR0913
     """Search messages of a session by words, best match first; with --all in all sessions."""
     options: dict[str, Any] = {"limit": limit, "role": role, "tool": tool, "after": after, "before": before}
     if query is not None:
-        answer = log.sessions.get(session).search(query, loop=loop, **options)
+        answer = log.sessions.of(session).search(query, loop=loop, **options)
         return Output(answer, plain(search_text(answer)))
     everything = log.search(session, **options)
     if everything.unindexed:  # the search has queued jobs that index them

@@ -6,6 +6,8 @@ import itertools
 import json as json_module
 import re
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Annotated, Any, cast
 
 import typer
@@ -29,9 +31,10 @@ from turnlog.cli.screen import (
 from turnlog.cli.windows import At, parse_moment
 from turnlog.client.model import Turnlog
 from turnlog.client.states import await_job
-from turnlog.core.errors import InvalidInputError, MalformedError
+from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError
 from turnlog.core.json_values import parse_strict_json
 from turnlog.jobs.models import Job
+from turnlog.sessions.models import Session as SessionInfo
 
 _COLUMNS = (
     Column("session", lambda info: info.session_id),
@@ -61,12 +64,22 @@ def sessions(
     ] = None,
 ) -> Output:
     """List sessions, newest activity first; an operator lists those of other users too."""
-    infos = list(itertools.islice(log.sessions.list(status=cast("Any", status), user=of), limit + 1))
-    if of is None:
-        # Totals in the list may be minutes old, because it is refreshed only now and then: read each session.
-        infos = [log.sessions.of(info.session_id).info() for info in infos]
+    listed: Iterable[SessionInfo] = log.sessions.list(status=cast("Any", status), user=of)
+    infos = list(itertools.islice(listed if of is not None else _exact(log, listed, limit), limit + 1))
     expires = [_EXPIRES] if any(info.expires_at for info in infos) else []
     return listing_output("sessions", infos, [*_COLUMNS, *expires, *([_USER] if of is not None else [])], limit=limit)
+
+
+def _exact(log: Turnlog, infos: Iterable[SessionInfo], limit: int) -> Iterator[SessionInfo]:
+    """Read each session, because totals in the list may be minutes old, and skip those that were erased meanwhile.
+
+    Sessions after ``limit`` ones are yielded as they are listed: they only tell that there are more.
+    """
+    count = 0
+    for info in infos:
+        with suppress(NotFoundError):
+            yield log.sessions.of(info.session_id).info() if count < limit else info
+            count += 1
 
 
 @with_log(open_or_make_client)
@@ -97,7 +110,7 @@ def append(
 ) -> Output:
     """Append messages to a session. It must exist: turnlog create."""
     messages = _messages(decode_input(sys.stdin.buffer.read(), "stdin") if message == "-" else message, role)
-    answers, lines = log.sessions.get(session).extend(messages, format=format, lenient=lenient), list[str]()
+    answers, lines = log.sessions.of(session).extend(messages, format=format, lenient=lenient), list[str]()
     for answer in answers:
         place = f"positions {answer.first}–{answer.last}" if answer.last > answer.first else f"position {answer.first}"
         lines.append(f"{place}, {counted(answer.tokens, 'token')}")
@@ -130,21 +143,21 @@ def _messages(text: str, role: str) -> list[dict[str, Any]]:
 @with_log(open_client)
 def end(log: Turnlog, session: Session) -> Output:
     """End a session: it takes no more messages."""
-    ended = log.sessions.get(session).end()
+    ended = log.sessions.of(session).end()
     return Output(ended, f"{ended.session_id} has ended")
 
 
 @with_log(open_client)
 def reset(log: Turnlog, session: Session) -> Output:
     """End a session and create a new one with its settings."""
-    info = log.sessions.get(session).reset().info()
+    info = log.sessions.of(session).reset().info()
     return Output(info, f"{info.reset_of} has ended; {info.session_id} is in its place")
 
 
 @with_log(open_client)
 def loops(log: Turnlog, session: Session) -> Output:
     """List a session's run loops, newest first."""
-    return listing_output("loops", log.sessions.get(session).loops(), _LOOP_COLUMNS)
+    return listing_output("loops", log.sessions.of(session).loops(), _LOOP_COLUMNS)
 
 
 _LOOP_COLUMNS = (
@@ -172,7 +185,7 @@ def show(
 ) -> Output:
     """Print a session's messages."""
     stored, next_position = list[Any](), after
-    of_session = log.sessions.get(session)
+    of_session = log.sessions.of(session)
     while len(stored) < limit:
         page_limit = min(100, limit - len(stored))
         page = of_session.page(after=next_position, limit=page_limit, at=parse_moment(at), in_view=in_view)
@@ -197,7 +210,7 @@ _VALUE_CHARS = 100
 @with_log(open_client)
 def state(log: Turnlog, session: Session, at: At = None) -> Output:
     """Print a session's state, current or at an earlier moment."""
-    answer = log.sessions.get(session).state(at=parse_moment(at))
+    answer = log.sessions.of(session).state(at=parse_moment(at))
     grid = table(None, [("name", "left"), ("value", "left")])
     for name, value in answer.state.items():
         grid.add_row(one_line(name, 40), _short(value))
@@ -214,7 +227,7 @@ def history(
     agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Only entries of this agent.")] = None,
 ) -> Output:
     """List the history entries of a session, newest first."""
-    entries = log.sessions.get(session).history(action=action, agent=agent)
+    entries = log.sessions.of(session).history(action=action, agent=agent)
     return listing_output("entries", entries, _ENTRY_COLUMNS, limit=limit)
 
 
@@ -247,7 +260,7 @@ def rewind(
     ] = None,
 ) -> Output:
     """Go back to an earlier moment: later messages and state changes leave the view but stay in the log."""
-    info = log.sessions.get(session).rewind(parse_moment(to), if_head=if_head)
+    info = log.sessions.of(session).rewind(parse_moment(to), if_head=if_head)
     totals = f"{counted(info.messages, 'message')} in {counted(info.loops, 'loop')} in view"
     return Output(info, f"{info.session_id} is as it was at {to}: {totals}; undo with --to {info.head - 1}")
 
@@ -264,7 +277,7 @@ def fork(
 ) -> Output:
     """Create a session from another one's content, current or at an earlier moment."""
     settings = {"title": title} if title is not None else {}
-    info = log.sessions.get(session).fork(name, at=parse_moment(at), **settings).info()
+    info = log.sessions.of(session).fork(name, at=parse_moment(at), **settings).info()
     totals = f"{counted(info.messages, 'message')}, {counted(info.loops, 'loop')}"
     return Output(info, f"{info.session_id} begins as {session} was at {info.forked_at}: {totals}")
 
@@ -282,7 +295,7 @@ def diff(
     ] = 20,
 ) -> Output:
     """Compare two moments of a session: messages, state, settings, summary."""
-    difference = log.sessions.get(session).diff(parse_moment(begin), parse_moment(to), limit=limit)
+    difference = log.sessions.of(session).diff(parse_moment(begin), parse_moment(to), limit=limit)
     shown = [Text(f"from {difference.from_position} to {difference.to_position}", style="bold")]
     for span in difference.left:
         shown.append(Text(f"- positions {span.first}–{span.last} left the view", style="red"))

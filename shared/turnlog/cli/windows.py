@@ -77,7 +77,7 @@ def context(  # noqa: PLR0913
 ) -> Output:
     """Show the window of the next model call, with a bar for each part."""
     options = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model, "query": query}
-    handle = log.sessions.get(session)
+    handle = log.sessions.of(session)
     window = handle.context(at=parse_moment(at), **options)  # type: ignore[arg-type]
     if against is not None:
         other = handle.context(at=parse_moment(against), **options)  # type: ignore[arg-type]
@@ -135,7 +135,7 @@ def compress(
     if show and (not wait or keep_loops is not None or max_tokens is not None):
         raise InvalidInputError("--show makes no summary: leave the other options out")
     with open_client(connection, worker=None if wait else False) as log:
-        handle = log.sessions.get(session)
+        handle = log.sessions.of(session)
         if show:
             current = handle.summary()
             if current is None:

@@ -7,7 +7,7 @@ from zipfile import BadZipFile, ZipFile
 
 from turnlog.client.exports import MANIFEST, ExportedSession, ExportFile, import_checked
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import ConflictError, InvalidInputError
+from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError
 from turnlog.importers.models import SessionReport, SourceFile
 from turnlog.snapshots.export_routes import never_added
 
@@ -56,8 +56,10 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool) -> Iterator[SessionReport
 
 def _compare(log: Turnlog, exported: ExportedSession) -> str:
     """Return the status that an import would report, judged by the head of an existing session."""
-    if not log.sessions.exists(exported.session_id):
+    try:
+        info = log.sessions.of(exported.session_id).info()
+    except NotFoundError:
         return "new"
-    if log.sessions.get(exported.session_id).info().head < exported.head:
+    if info.head < exported.head:
         raise never_added(exported.session_id)
     return "same"

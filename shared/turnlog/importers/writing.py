@@ -233,11 +233,11 @@ class _Existing(NamedTuple):
 
 def _existing(log: Turnlog, session_id: str) -> _Existing | None:
     """Read the session before anything is written. The head is read first, so that a later append in between is refused."""
+    session = log.sessions.of(session_id)
     try:
-        session = log.sessions.get(session_id)
+        info = session.info()
     except NotFoundError:
         return None
-    info = session.info()
     return _Existing(session, info, [message for message in session.messages() if message.origin is None])
 
 

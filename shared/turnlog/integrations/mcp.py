@@ -312,7 +312,7 @@ def _spoken(message: Mapping[str, Any]) -> Message:
 
 def _sessions(log: Turnlog, session_id: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
     if session_id is not None:
-        infos, following = [log.sessions.get(session_id).info()], None
+        infos, following = [log.sessions.of(session_id).info()], None
     else:
         page = log.sessions.page(limit=limit, cursor=cursor)
         infos, following = page.sessions, page.next_cursor

@@ -92,7 +92,7 @@ def _session(
         name = newest[0].session_id
     if name is None or not log.sessions.exists(name):
         return log.sessions.create(name, system=system, tools=tools.schemas or None), True
-    session = log.sessions.get(name)
+    session = log.sessions.of(name)
     changed: dict[str, Any] = {"system": system} if system is not None else {}
     if tools.schemas and _own_tools(session) != list(tools.schemas):
         changed["tools"] = tools.schemas

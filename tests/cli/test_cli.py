@@ -6,7 +6,6 @@ import gc
 import importlib.util
 import json
 import os
-import platform
 import re
 import sqlite3
 import subprocess
@@ -699,13 +698,11 @@ def test_doctor_says_what_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_doctor_tells_what_is_too_old_damaged_or_counts_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MIN_PYTHON", "MIN_SQLITE"):
-        monkeypatch.setattr(f"turnlog.cli.checks.{name}", (99, 0))
+    monkeypatch.setattr("turnlog.cli.checks.MIN_SQLITE", (99, 0))
     monkeypatch.setattr("turnlog_vocabulary.SHA256", "0" * 64)
     monkeypatch.setattr("turnlog.cli.checks.make_counter", lambda _name: EstimateCounter())
     checks = json.loads(run("doctor", "--json").stdout)["checks"]
     assert {check["name"]: check["detail"] for check in checks if not check["ok"]} == {
-        "python": f"RuntimeError: {platform.python_version()} is older than 99.0",
         "sqlite": f"RuntimeError: {sqlite3.sqlite_version} is older than 99.0",
         "vocabulary": "RuntimeError: the vocabulary o200k_base is damaged; install Turnlog again",
         "token counter": "RuntimeError: estimate counts 5 tokens in a text of 6",

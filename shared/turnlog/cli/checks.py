@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import sqlite3
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -124,7 +123,7 @@ def schema(
     print_json(schemas[name])
 
 
-MIN_PYTHON, MIN_SQLITE = (3, 11), (3, 24)
+MIN_SQLITE = (3, 24)
 _PACKAGES = ("pydantic", "tiktoken", "aws-lambda-powertools", "waitress", "typer", "rich")
 _OPTIONAL = ("boto3", "moto")
 _SAMPLE, _SAMPLE_TOKENS = "tiktoken is great!", 6
@@ -143,7 +142,7 @@ def doctor(ctx: typer.Context, where: Where = None, json: Json = False) -> None:
     """Check this installation; exit 1 when something is missing or does not work."""
     place = remember(ctx, where=where)
     checks = [
-        _tried("python", _python),
+        Check("python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         _tried("turnlog", lambda: __version__),
         *(_tried(name, lambda name=name: importlib.metadata.version(name)) for name in _PACKAGES),  # type: ignore[misc]
         *(Check(name, True, _version(name) or "not installed (optional)") for name in _OPTIONAL),
@@ -166,12 +165,6 @@ def _tried(name: str, check: Callable[[], str]) -> Check:
         return Check(name, True, check())
     except Exception as error:  # noqa: BLE001 - the doctor reports any failure
         return Check(name, False, f"{type(error).__name__}: {error}")
-
-
-def _python() -> str:
-    if sys.version_info < MIN_PYTHON:
-        raise RuntimeError(f"{platform.python_version()} is older than {'.'.join(map(str, MIN_PYTHON))}")
-    return f"{platform.python_version()} on {platform.system()} {platform.machine()}"
 
 
 def _version(name: str) -> str | None:

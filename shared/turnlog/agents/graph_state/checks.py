@@ -30,17 +30,17 @@ EXECUTION = (
 )
 """Fields that an agent's execution state has under the same names."""
 MESSAGES, FULL = "messages", "full_messages"
-_TYPES: dict[str, tuple[type, ...]] = {
-    "system_prompt": (str,),
-    "callback_meta": (dict,),
-    "last_content": (str,),
-    "tool_calls": (list,),
-    "tool_results": (list,),
-    "finish_reason": (str,),
-    "context": (dict,),
-    "compression_applied": (bool,),
-    "metadata": (dict,),
-    FULL: (list,),
+_TYPES: dict[str, type] = {
+    "system_prompt": str,
+    "callback_meta": dict,
+    "last_content": str,
+    "tool_calls": list,
+    "tool_results": list,
+    "finish_reason": str,
+    "context": dict,
+    "compression_applied": bool,
+    "metadata": dict,
+    FULL: list,
 }
 
 
@@ -63,9 +63,9 @@ def problems_of(
     bodies = None if messages is None else [*earlier, *messages]
     problems = validate({**fields, "agent_id": own_id, MESSAGES: bodies})
     renamed = [placed for problem in problems if (placed := _placed(problem, source, len(earlier), offset)) is not None]
-    for name, types in _TYPES.items():
-        if values.get(name) is not None and not isinstance(values[name], types):
-            renamed.append(Problem("wrong_type", f"/{name}", f"{name} is not {_WORDS[types[0]]} or null"))
+    for name, expected in _TYPES.items():
+        if values.get(name) is not None and not isinstance(values[name], expected):
+            renamed.append(Problem("wrong_type", f"/{name}", f"{name} is not {_WORDS[expected]} or null"))
     return renamed
 
 

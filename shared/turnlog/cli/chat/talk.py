@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
@@ -58,9 +58,9 @@ class Tools:
 class Options:
     """Options of a chat. ``asks``: names of tools whose calls need a decision. ``window``: options of windows."""
 
-    asks: frozenset[str] = frozenset()
-    max_iterations: int = 20
-    window: Mapping[str, Any] = field(default_factory=dict)
+    asks: frozenset[str]
+    max_iterations: int
+    window: Mapping[str, Any]
 
 
 class Talk:

@@ -18,14 +18,13 @@ from typing import Any
 
 from agent_framework import AgentSession, Content, HistoryProvider, Message, SessionContext, SupportsAgentRun
 
-from turnlog.agents.graph_state.messages import Limits
 from turnlog.client import GivenPolicy
 from turnlog.client.async_calls import reads, writes
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import python_json
 from turnlog.integrations import originals
-from turnlog.integrations.originals import Originals, Part
+from turnlog.integrations.originals import Limits, Originals, Part
 from turnlog.integrations.sessions import session_id_of, sync_log
 
 

@@ -33,7 +33,6 @@ from google.adk.sessions._session_util import extract_state_delta
 from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
 from google.genai import types
 
-from turnlog.agents.graph_state.messages import Limits
 from turnlog.client import retried
 from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.model import Session as Log
@@ -48,7 +47,7 @@ from turnlog.core.errors import (
 )
 from turnlog.core.json_values import canonical_json
 from turnlog.integrations import originals
-from turnlog.integrations.originals import FORMAT, Originals, Part
+from turnlog.integrations.originals import FORMAT, Limits, Originals, Part
 from turnlog.integrations.sessions import KeptDocuments, session_id_of, sync_log
 
 

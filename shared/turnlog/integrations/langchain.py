@@ -29,11 +29,9 @@ from turnlog.agents.graph_state.messages import (
     FORMAT,
     GRAPH_METADATA,
     GraphMessage,
-    Limits,
     Newest,
     WindowObjects,
     is_removal,
-    limited_window,
     original_message,
     to_graph_message,
     with_changes,
@@ -44,7 +42,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.engines import RandomIds
-from turnlog.integrations.originals import function_tool
+from turnlog.integrations.originals import Limits, function_tool, limited_window
 from turnlog.integrations.sessions import stored_ids
 from turnlog.windows.request import recall_tools
 

@@ -26,12 +26,11 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.memory import BaseMemory
 from llama_index.core.storage.chat_store.base import BaseChatStore
 
-from turnlog.agents.graph_state.messages import Limits
 from turnlog.client import GivenPolicy
 from turnlog.client.async_calls import to_end
 from turnlog.client.model import Session, Turnlog
 from turnlog.integrations import originals
-from turnlog.integrations.originals import Originals, Part
+from turnlog.integrations.originals import Limits, Originals, Part
 from turnlog.integrations.sessions import KeptDocuments, session_id_of
 
 _INDEX, _KEYS = session_id_of("llama-index"), "keys/"

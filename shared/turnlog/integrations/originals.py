@@ -1,4 +1,4 @@
-"""Messages of frameworks in Turnlog's own format.
+"""Messages of frameworks in Turnlog's own format, and windows for the frameworks' model calls.
 
 An adapter converts a framework's message to a body of the format `turnlog`, and keeps the framework's own form beside it. Texts
 that the body has are not stored twice.
@@ -10,15 +10,20 @@ import base64
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import reduce
 from itertools import takewhile
 from operator import getitem
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from turnlog.agents.graph_state.messages import Limits, limited_window
+from turnlog.client import GivenPolicy
 from turnlog.client.model import Session
 from turnlog.core.errors import HeadMismatchError, NotFoundError
 from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE
+from turnlog.core.token_bounds import upper_bound_tokens
+from turnlog.sessions.context_models import WindowAnswer
+from turnlog.windows.request import system_cost
 
 FORMAT = "turnlog"
 """The format of messages whose framework has a format of its own; windows of these adapters are built in it."""
@@ -122,6 +127,41 @@ def function_tool(name: str, parameters: JsonValue) -> JsonObject:
 def said(body: Mapping[str, Any]) -> JsonObject:
     """Return what a body says: all but the original beside it, to which a framework may add."""
     return {name: value for name, value in body.items() if name != "metadata"}
+
+
+@dataclass(kw_only=True)
+class Limits:
+    """Options of `Session.context` that limit a window. What sends windows for a framework has them too."""
+
+    budget: int | None = None
+    policy: GivenPolicy | None = None
+    output_reserve: int | None = None
+
+
+def limited_window(
+    session: Session,
+    limits: Limits,
+    format: str,
+    *,
+    system: str,
+    tools: Sequence[Mapping[str, Any]],
+    model_limit: int | None = None,
+) -> WindowAnswer:
+    """Build a window for a model call in which the framework's own system text and tools count.
+
+    The budget is that of the limits, or the rest of the model's limit after the reserve for its output. When neither is known,
+    the reserve includes the system text.
+    """
+    system_tokens = system_cost(upper_bound_tokens(system)) if system else 0
+    reserve = DEFAULT_OUTPUT_RESERVE if limits.output_reserve is None else limits.output_reserve
+    budget = model_limit - reserve if limits.budget is None and model_limit else limits.budget
+    return session.context(
+        format=format,
+        policy=limits.policy,
+        tools=tools,
+        budget=max(1, budget - system_tokens) if budget is not None else None,
+        output_reserve=reserve + system_tokens if budget is None else None,
+    )
 
 
 class FrameworkWindow(NamedTuple, Generic[T]):

@@ -31,14 +31,13 @@ from pydantic_ai.conversation_store import (
     ConversationStore,
 )
 
-from turnlog.agents.graph_state.messages import Limits
 from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.documents import Document
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError
 from turnlog.core.json_values import canonical_json
 from turnlog.integrations import originals
-from turnlog.integrations.originals import Originals, Part
+from turnlog.integrations.originals import Limits, Originals, Part
 from turnlog.integrations.sessions import KeptDocuments, session_id_of
 
 

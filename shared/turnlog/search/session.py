@@ -91,7 +91,7 @@ class Reranker:
         try:
             (question_vector,) = self._embedder.embed([question], as_question=True)
             text_vectors = self._embedder.embed([text[:TEXT_CHARS] or "." for text in texts])
-            cosines = [_cosine(question_vector, vector) for vector in text_vectors]
+            cosines = [cosine_similarity(question_vector, vector) for vector in text_vectors]
         except (UnavailableError, EmbedderConfigError) as error:
             _log.warning("search results are in the order of their words: %s", error.error_code)
             return Reranked(by_words, "failed")
@@ -103,7 +103,8 @@ class Reranker:
         return Reranked(sorted(enumerate(mixed), key=lambda index_score: -index_score[1]), "done")
 
 
-def _cosine(first: Sequence[float], second: Sequence[float]) -> float:
+def cosine_similarity(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the similarity of two vectors, from -1 to 1; 0 when one of them is zero."""
     lengths = math.hypot(*first) * math.hypot(*second)
     return sum(a * b for a, b in zip(first, second, strict=True)) / lengths if lengths else 0.0
 

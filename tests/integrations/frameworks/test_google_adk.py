@@ -186,8 +186,8 @@ def test_a_rewind_takes_events_out_of_view_and_of_windows(harness: Harness) -> N
     from google.adk.events.event_actions import EventActions
     from google.genai import types
 
-    from turnlog.agents.graph_state.messages import Limits
     from turnlog.integrations.google_adk import EVENTS
+    from turnlog.integrations.originals import Limits
 
     def event_said(text: str, invocation_id: str) -> Event:
         content = types.Content(role="user", parts=[types.Part(text=text)])

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from turnlog import Turnlog
-from turnlog.agents.graph_state.messages import Limits
-from turnlog.integrations.originals import Originals
+from turnlog.integrations.originals import Limits, Originals
 
 ADDRESS = "https://example.com/report.pdf"
 

@@ -11,24 +11,19 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from turnlog.agents.graph_state.checks import split_storable
-from turnlog.client import GivenPolicy
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, Problem
 from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import ToolCall
-from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE
-from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.providers import Turn
 from turnlog.providers.blocks import tool_input
 from turnlog.providers.registry import codec_of, recognise
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import StoredMessage
-from turnlog.windows.request import system_cost
 
 GRAPH_METADATA = "graph"
 """The metadata key that holds the fields of a message object that its body does not have."""
@@ -330,38 +325,3 @@ def _with_objects(body: Mapping[str, Any]) -> Mapping[str, Any]:
         value = arguments if isinstance(arguments, dict) else {"input": arguments}
         converted.append({"id": call["id"], "name": function["name"], "args": value, "type": "tool_call"})
     return {**body, "tool_calls": converted}
-
-
-@dataclass(kw_only=True)
-class Limits:
-    """Options of `Session.context` that limit a window. What sends windows for a framework has them too."""
-
-    budget: int | None = None
-    policy: GivenPolicy | None = None
-    output_reserve: int | None = None
-
-
-def limited_window(
-    session: Session,
-    limits: Limits,
-    format: str,
-    *,
-    system: str,
-    tools: Sequence[Mapping[str, Any]],
-    model_limit: int | None = None,
-) -> WindowAnswer:
-    """Build a window for a model call in which the framework's own system text and tools count.
-
-    The budget is that of the limits, or the rest of the model's limit after the reserve for its output. When neither is known,
-    the reserve includes the system text.
-    """
-    system_tokens = system_cost(upper_bound_tokens(system)) if system else 0
-    reserve = DEFAULT_OUTPUT_RESERVE if limits.output_reserve is None else limits.output_reserve
-    budget = model_limit - reserve if limits.budget is None and model_limit else limits.budget
-    return session.context(
-        format=format,
-        policy=limits.policy,
-        tools=tools,
-        budget=max(1, budget - system_tokens) if budget is not None else None,
-        output_reserve=reserve + system_tokens if budget is None else None,
-    )

@@ -166,7 +166,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         as ``tools`` do: tools of LangChain, or schemas. The other options are those of `Session.context`. Raises
         `InvalidInputError` outside of a node, and when the saver keeps no messages.
         """
-        from turnlog.agents.graph_state.messages import Limits
+        from turnlog.integrations.originals import Limits
 
         try:
             configurable = get_config()["configurable"]

@@ -142,8 +142,12 @@ class TurnlogStore(BaseStore):
             words = set(_words(query))
             texts = (json.dumps([stored["key"], stored["value"]], ensure_ascii=False) for stored in items)
             return [len(words & set(_words(text))) / max(1, len(words)) for text in texts]
+        from turnlog.search.session import cosine_similarity  # few stores have an embedder
+
         vector = self._embedder.embed_query(query)
-        return [max((_cosine(vector, own) for own in stored.get("vectors", ())), default=None) for stored in items]
+        return [
+            max((cosine_similarity(vector, own) for own in stored.get("vectors", ())), default=None) for stored in items
+        ]
 
     # ------------------------------------------------------------ writing
 
@@ -230,9 +234,3 @@ def _in_memory(matches: Iterable[Match]) -> InMemoryStore:
 
 def _words(text: str) -> list[str]:
     return cast("list[str]", _WORD.findall(text.casefold()))
-
-
-def _cosine(first: Sequence[float], second: Sequence[float]) -> float:
-    product = sum(a * b for a, b in zip(first, second, strict=True))
-    sizes = math.hypot(*first) * math.hypot(*second)
-    return product / sizes if sizes else 0.0

@@ -15,10 +15,8 @@ from turnlog.agents.graph_state.messages import (
     FORMAT,
     GRAPH_METADATA,
     GraphMessage,
-    Limits,
     Newest,
     WindowObjects,
-    limited_window,
     to_graph_message,
 )
 from turnlog.client import retried
@@ -27,6 +25,7 @@ from turnlog.core.errors import HeadMismatchError, NotFoundError
 from turnlog.core.json_values import JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.threads import ThreadSessions
+from turnlog.integrations.originals import Limits, limited_window
 
 NOT_KEPT = "message_not_kept"
 MARK = "langgraph"

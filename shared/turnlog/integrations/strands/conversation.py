@@ -15,11 +15,12 @@ from strands.tools.tools import PythonAgentTool
 from strands.types.content import Message, Messages, SystemPrompt
 
 from turnlog.agents.graph_state.aligning import append_new
-from turnlog.agents.graph_state.messages import GraphMessage, Identity, Limits, limited_window
+from turnlog.agents.graph_state.messages import GraphMessage, Identity
 from turnlog.client import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.json_values import canonical_json
+from turnlog.integrations.originals import Limits, limited_window
 from turnlog.integrations.sessions import stored_ids
 from turnlog.integrations.strands.repository import FORMAT, body_of, decode_message, meta_of
 from turnlog.sessions.context_models import WindowAnswer

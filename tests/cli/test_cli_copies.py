@@ -129,6 +129,11 @@ def test_memory_is_listed_and_forgotten(data: Path) -> None:
     assert "I live in Lisbon" in said and "a:2" in said
     result = as_json("memory", "--all", "--limit", "2", *where)
     assert (result["engine"], len(result["memories"]), result["more"]) == ("embedded", 2, True)
+    result = as_json("memory", "--find", "Porto cats", "--limit", "1", *where)
+    assert (len(result["memories"]), result["more"]) == (1, True)
+    result = as_json("memory", "--find", "Porto cats", "--limit", "100", *where)
+    assert (len(result["memories"]), result["more"]) == (2, False)
+    refused("memory", "--find", "Porto", "--limit", "101", *where, code=2, says="at most 100")
     (cats,) = [memory for memory in result["memories"] if "cats" in memory["text"]]
     assert f"{cats['memory_id']} is forgotten" in ok("memory", "forget", cats["memory_id"], *where)
     assert as_json("memory", "forget", cats["memory_id"], *where) == {"memory_id": cats["memory_id"]}

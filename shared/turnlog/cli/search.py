@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from turnlog.cli.options import Session, open_client, with_log
 from turnlog.cli.screen import Column, Output, listing_output, one_line, plain
 from turnlog.client.finding import recall_place, recalled_text, search_text, sessions_search_text
 from turnlog.client.model import Turnlog
+from turnlog.memory.routes import MemoryList, StoredMemory
 
 Line = Annotated[int | None, typer.Option("--from-line", metavar="N", min=1, help="First line of the result.")]
 LastLine = Annotated[int | None, typer.Option("--to-line", metavar="N", min=1, help="Last line of the result.")]
@@ -94,8 +96,16 @@ _COLUMNS = (
 memory = typer.Typer(help="List the owner's memories, newest first.", invoke_without_command=True, add_completion=False)
 
 
+_MAX_PAGE = 100
+
+
+def _check_find(*, find: str | None, limit: int, **_others: Any) -> None:
+    if find is not None and limit > _MAX_PAGE:
+        raise typer.BadParameter(f"--find lists at most {_MAX_PAGE} memories: lower --limit")
+
+
 @memory.callback(invoke_without_command=True)
-@with_log(open_client)
+@with_log(open_client, check=_check_find)
 def listed(
     log: Turnlog,
     replaced: Annotated[bool, typer.Option("--all", help="Also list memories that newer ones have replaced.")] = False,
@@ -104,11 +114,18 @@ def listed(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of memories.")] = 50,
 ) -> Output:
-    first = log.memory_page(limit=min(limit, 100), q=find)
-    all_memories = log.memory() if find is None else iter(first.memories)
-    memories = (memory for memory in all_memories if replaced or memory.replaced_by is None)
+    first = log.memory_page(limit=min(limit + 1, _MAX_PAGE), q=find)
+    memories = (memory for memory in _memories(log, first) if replaced or memory.replaced_by is None)
     output = listing_output("memories", memories, _COLUMNS, limit=limit, also={"engine": first.engine})
     return output if first.engine is not None else replace(output, shown="long-term memory is off")
+
+
+def _memories(log: Turnlog, page: MemoryList) -> Iterator[StoredMemory]:
+    """Yield the memories of a page and of those behind it."""
+    yield from page.memories
+    while page.next_cursor is not None:
+        page = log.memory_page(limit=_MAX_PAGE, cursor=page.next_cursor)
+        yield from page.memories
 
 
 @memory.command()

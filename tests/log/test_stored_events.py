@@ -16,7 +16,7 @@ from turnlog.core.calls import CARD_CHARS, CallOutline, MessageOutline, ResultOu
 from turnlog.core.json_values import encode_json
 from turnlog.core.session_settings import SessionSettings
 from turnlog.core.summaries import Branch
-from turnlog.log.lines import ENVELOPE, encode_line, payload_content, stored_line
+from turnlog.log.lines import ENVELOPE, encode_line, payload_content, redacted_message, stored_line
 from turnlog.log.payloads import MAX_CARD_BYTES, make_card, read_card, shortened
 from turnlog.log.read_lines import payload_of, read_event
 
@@ -50,8 +50,12 @@ SETTINGS = st.builds(
     bootstrap=st.none() | JSON,
 )
 NOTES = st.builds(
-    events.Notes, st.lists(st.tuples(NAME, POSITION, TEXT), max_size=2).map(tuple), st.none() | PAIR, st.none() | PAIR
+    lambda warnings, usage, window: events.Notes(warnings, usage, *(window or (None, None))),
+    st.lists(st.tuples(NAME, POSITION, TEXT), max_size=2).map(tuple),
+    st.none() | PAIR,
+    st.none() | st.tuples(PAIR, st.none() | NAME),
 ).filter(lambda notes: notes != events.Notes())
+"""An epoch comes with the window that it is of."""
 ENVELOPES = st.builds(
     events.Envelope,
     id=st.none() | TEXT,
@@ -135,6 +139,15 @@ def test_what_is_stored_is_read_back_equal(event: Any) -> None:
     assert read(event, None) == event
     if payload_content(event):
         assert read(event, PAYLOAD) == replace(event, payload=PAYLOAD)
+
+
+@settings(max_examples=examples(400), deadline=None)
+@given(MESSAGES.filter(lambda event: event.notes is not None))
+def test_a_redacted_message_keeps_what_its_append_said_of_the_request(event: events.MessageEvent) -> None:
+    """Its notes are those of the whole commit: other messages of it have thinking that was made under that epoch."""
+    line = redacted_message(encode_line(stored_line(event, None)), "turnlog", {"role": "user", "content": "[redacted]"})
+    redacted = read_event(json.loads(line), position=event.position, payload=None, parts=None)
+    assert isinstance(redacted, events.MessageEvent) and redacted.notes == event.notes
 
 
 @settings(max_examples=examples(400), deadline=None)

@@ -47,7 +47,7 @@ ENVELOPE = {
     "ag": "agent_id",
 }
 _SUMMARY = b'{"k":"y"'
-_OF_A_MESSAGE = ("t", "st", "pi", "er", "o", "h", "w", "u", "wn", "rc", "pt", "ag")
+_OF_A_MESSAGE = ("t", "st", "pi", "er", "o", "h", "w", "u", "wn", "we", "rc", "pt", "ag")
 _OF_A_HIDDEN_MESSAGE = ("t", "o", "pt", "ag")
 _CONTENTS_OF_A_SUMMARY = ("x", "fx", "ow", "@")
 

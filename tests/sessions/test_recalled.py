@@ -62,6 +62,7 @@ def test_what_is_asked_for_comes_back_before_the_question_and_the_manifest_names
     assert [ORDER in str(message["content"]) for message in window.messages].index(True) == len(window.messages) - 2
     assert str(window.messages[-1]["content"]) == QUESTION["content"]
     recalled = window.manifest.recalled
+    assert window["manifest"]["recalled"][0]["position"] == recalled[0].position, "as all fields of an answer"
     assert [message.position for message in recalled] == sorted(message.position for message in recalled)
     best = max(recalled, key=lambda message: message.score)
     assert best.position == 8

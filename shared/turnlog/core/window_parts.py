@@ -17,8 +17,19 @@ BrokeAt: TypeAlias = int | Literal["tools", "system", "summary", "base"] | None
 """The first position, or the part of a window, that differs from the window before; None where nothing does."""
 
 
+class _ByName:
+    """A part of an answer whose fields are read as ``part["kind"]`` too, as those of an answer are."""
+
+    __slots__ = ()
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self.__slots__:
+            raise KeyError(name)
+        return getattr(self, name)
+
+
 @lazy_dataclass(frozen=True, slots=True)
-class WindowPart:
+class WindowPart(_ByName):
     """A part of a window. ``level`` says how much of it is sent; ``refs`` name the calls whose results it holds.
 
     A part ``block`` says that the format has no place for some blocks of a message; ``reason`` is their type.
@@ -33,11 +44,6 @@ class WindowPart:
     tokens: int
     reason: str | None
     refs: tuple[str, ...]
-
-    def __getitem__(self, name: str) -> object:
-        if name not in self.__slots__:
-            raise KeyError(name)
-        return getattr(self, name)
 
 
 BreakReason: TypeAlias = Literal[
@@ -77,7 +83,7 @@ BreakReason: TypeAlias = Literal[
 
 
 @lazy_dataclass(frozen=True, slots=True)
-class RecalledMessage:
+class RecalledMessage(_ByName):
     """A message that a search brought back: its position, its score, and the most tokens that it takes.
 
     ``place`` says where it is from, when that is elsewhere; then ``session_id`` names the session, None for a memory. The position

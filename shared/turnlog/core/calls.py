@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.messages import Message, Role, ToolResult
+from turnlog.core.messages import Message, Role, ToolCall, ToolResult
 
 _REF = re.compile(r"([1-9][0-9]{0,11})\.(0|[1-9][0-9]{0,5})")
 _LONG_ID = 64
@@ -130,22 +130,23 @@ def outline_of(message: Message) -> MessageOutline:
     Calls and results of a message with an unknown role are left out: such a message is never sent, so they pair with
     nothing.
     """
-    text, is_known = message.text, message.role != "unknown"
+    text = message.text
+    calls, results = (message.tool_calls, message.tool_results) if message.role != "unknown" else ((), ())
     return MessageOutline(
         role=message.role,
         head=text,
         chars=len(text),
-        calls=tuple(
-            CallOutline(id_key(call.id), call.name, call.arguments, call.hosted)
-            for call in message.tool_calls
-            if is_known
-        ),
-        results=tuple(_result_outline(result) for result in message.tool_results if is_known),
+        calls=tuple(map(_call_outline, calls)),
+        results=tuple(map(_result_outline, results)),
         given_role=message.given_role,
         name=message.name,
         has_closing=message.closing > 0,
         compacts=message.compacts,
     )
+
+
+def _call_outline(call: ToolCall) -> CallOutline:
+    return CallOutline(id_key(call.id), call.name, call.arguments, call.hosted)
 
 
 def _result_outline(result: ToolResult) -> ResultOutline:

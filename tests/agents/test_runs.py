@@ -377,6 +377,19 @@ def test_a_call_that_is_approved_late_is_executed(session: Session, format: Any,
     assert lint([*model.windows[0].messages], format=format).valid
 
 
+@pytest.mark.parametrize("ref", ["99.0", "2.0", "3.0", "3.7", "nonsense"])
+def test_an_approved_action_that_names_no_open_call_executes_nothing(session: Session, ref: str) -> None:
+    """Position 2 is the user's message, and call 3.0 has its result."""
+    executed = list[str]()
+    options: dict[str, Any] = {"tools": {"delete": lambda q: executed.append(q)}}
+    with session.run(Script(calls(("c1", "delete", {"q": "a"})), says("Done.")), **options) as run:
+        run.send("Delete it")
+    session.patch_agent({"pending_action": {"ref": ref}})
+    session.decide_pending("approve")
+    with session.run(Script(), **options) as run:
+        assert (run.resume().status, executed) == ("idle", ["a"])
+
+
 def test_names_of_calls_that_wait_are_not_given_as_one_text(session: Session) -> None:
     with pytest.raises(InvalidInputError, match=r"approve='repay' is a text; give the names in a list: \['repay'\]"):
         session.run(Script(says("Hi")), {"pay": find}, approve="repay")

@@ -31,7 +31,6 @@ from turnlog.agents.functions import (
 from turnlog.agents.run_log import PAUSES, LoopStep, RunLog, RunPlan, Step, StreamEvents
 from turnlog.agents.streams import StreamedReply
 from turnlog.core.agent_state import pending_of
-from turnlog.core.calls import is_ref
 from turnlog.core.errors import InvalidInputError, RunActiveError, RunLostError, UnavailableError
 from turnlog.core.json_values import encode_json
 from turnlog.core.messages import Media
@@ -96,8 +95,8 @@ class AgentLoop:
             return self.run.result("pending", pending=pending)
         self.run.begun = agent.get("begun") is True
         approved = str(pending.get("ref")) if pending is not None and pending["decision"] == "approve" else ""
-        calls = yield from self.run.open_calls(approved)
-        later = (yield from self.run.later_answer(approved)) if is_ref(approved) else None
+        calls, is_late = yield from self.run.open_calls(approved)
+        later = (yield from self.run.later_answer(approved)) if is_late else None
         if calls:
             waiting = yield from self._execute(calls, approved, begun=self.run.begun)
             if waiting is not None:

@@ -289,21 +289,28 @@ class RunLog:
     # ------------------------------------------------------------ reading
 
     def open_calls(self, approved: str) -> Step:
-        """Return calls of this agent without a result, from the log: those that a window leaves open, and that with the ref."""
+        """Return calls of this agent without a result, from the log, and whether the ``approved`` one is late.
+
+        They are those that a window leaves open. A window answers the late one itself, because the user has said something since.
+        """
         plan = self.plan
         window = yield plan.context()
         calls = list[RequestedCall]()
-        refs = dict.fromkeys(open_call.ref for open_call in window.open_calls)
-        if is_ref(approved):  # also where the user has said something since
-            refs[approved] = None
-        for ref in refs:
+        refs = [open_call.ref for open_call in window.open_calls]
+        is_late = is_ref(approved) and approved not in refs and (yield from self._lacks_result(approved))
+        for ref in [*refs, *([approved] if is_late else [])]:
             position, _, index = ref.partition(".")
             page = yield LoopStep(partial(plan.session.page, after=int(position) - 1, limit=1))
             message = page.messages[0]
             if plan.author is None or message.author in (None, plan.author):
                 made = codec_of(message.format).parse(message.body).tool_calls
                 calls.append(plan.requested(message.position, made, int(index), message.finish_reason))
-        return calls
+        return calls, is_late
+
+    def _lacks_result(self, ref: str) -> Step:
+        """Return whether the log has a call with this ref, and no result of it."""
+        recalled = yield LoopStep(partial(self.plan.session.recall, ref))
+        return recalled.found and recalled.name is not None and recalled.content is None and recalled.media is None
 
     def later_answer(self, approved: str) -> Step:
         """Return the model's answer to a later message of the user than the one that led to the approved call, or None."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 DEFAULT_MAX_ITERATIONS = 20
 PAUSES = ("pause_turn", "compaction")
 """Finish reasons with which a provider wants to be called again (https://platform.claude.com/docs/en/api/handling-stop-reasons)."""
-LIMITS = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded", "incomplete"})
+CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded", "incomplete"})
 """Finish reasons of a reply that a limit has cut off. The last call of such a message may lack a part of its arguments."""
 _IDS = RandomIds()
 OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer"]
@@ -119,7 +119,7 @@ class RunPlan:
     ) -> RequestedCall:
         """Return one of the calls of a message that the log has at ``position``."""
         call, ref = calls[index], f"{position}.{index}"
-        is_cut = finish_reason in LIMITS and index == len(calls) - 1
+        is_cut = finish_reason in CUT_OFF and index == len(calls) - 1
         key = f"{self.session.id}/{ref}"
         return RequestedCall(ref, call.id, call.name, call.arguments, key, is_text=call.is_text, is_cut=is_cut)
 

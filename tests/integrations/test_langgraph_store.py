@@ -165,6 +165,32 @@ def test_a_read_that_lets_the_time_begin_again_undoes_no_newer_write(
     assert (item.value if item is not None else None) == value
 
 
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_search_refreshes_25_items_a_request_and_all_but_those_that_have_changed(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, now, operations = harness.log(), [10**12], list[str]()
+    other = TurnlogStore(log, now_ms=lambda: now[0])
+    for number in range(30):
+        other.put(("a",), f"{number:02}", {"n": number}, ttl=10)
+    now[0] += 9 * 60_000
+    call = log.backend.call
+
+    def writing_meanwhile(operation: str, **options: Any) -> Any:
+        operations.append(operation)
+        if operations == ["get_documents", "put_documents"]:
+            other.put(("a",), "07", {"n": -1}, ttl=1)
+        return call(operation, **options)
+
+    monkeypatch.setattr(log.backend, "call", writing_meanwhile)
+    assert len(TurnlogStore(log, now_ms=lambda: now[0]).search(("a",), limit=30)) == 30
+    monkeypatch.undo()
+    assert operations.count("put_documents") == 2 + 1, "two of the search, and the other's"
+    now[0] += 9 * 60_000
+    left = {item.key for item in other.search(("a",), limit=30, refresh_ttl=False)}
+    assert left == {f"{number:02}" for number in range(30)} - {"07"}
+
+
 def test_a_value_that_is_no_json_is_refused_by_name(harness: Harness) -> None:
     store = TurnlogStore(harness.log())
     with pytest.raises(InvalidInputError, match="'k' in 'a' is not JSON"):

@@ -9,15 +9,7 @@ from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Group, RenderableType
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from turnlog.cli.options import (
@@ -208,7 +200,7 @@ def progress_bar(doing: str, *, quiet: bool) -> Iterator[OnBytes | None]:
         yield None
         return
     spinner = SpinnerColumn()  # moves also while a long file is imported
-    columns = (spinner, TextColumn(doing), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (spinner, TextColumn(doing), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=screen, transient=True) as progress:
         task = progress.add_task(doing, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -123,14 +123,20 @@ class Documents(DocumentReading):
         documents: Mapping[str, bytes],
         *,
         then: Mapping[str, bytes] | None = None,
+        if_revisions: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> None:
         """Write documents in any order, then those of ``then``, which may refer to the others.
 
         Makes a request for each 25 documents and each 3 MiB; together the requests are not atomic. The documents of ``then``
-        must fit one request.
+        must fit one request. With ``if_revisions``, documents named there are written only if they have these revisions:
+        `DocumentChangedError` is raised when all others of the request are written.
         """
-        parts = list(document_batches([_entry(*item) for item in documents.items()]))
+        revisions = if_revisions or {}
+        entries = [
+            _entry(name, data) | without_none({"if_revision": revisions.get(name)}) for name, data in documents.items()
+        ]
+        parts = list(document_batches(entries))
         last = [_entry(*item) for item in (then or {}).items()]
         if len(list(document_batches(last))) > 1:
             raise InvalidInputError(f"then has more than one request takes: {MAX_WRITTEN} documents or 3 MiB")

@@ -96,9 +96,9 @@ class KeptDocuments:
         """Write a document, on the conditions of `Documents.put`."""
         self._write(lambda: self._documents.put(key, data, if_absent=if_absent, if_revision=if_revision))
 
-    def put_many(self, documents: Mapping[str, bytes], *, then: Mapping[str, bytes] | None = None) -> None:
-        """Write documents in any order, then those of ``then``."""
-        self._write(lambda: self._documents.put_many(documents, then=then))
+    def put_many(self, documents: Mapping[str, bytes], **options: Any) -> None:
+        """Write documents, with the options of `Documents.put_many`."""
+        self._write(lambda: self._documents.put_many(documents, **options))
 
     def replace(self, key: str, value: Any, before: Document | None) -> None:
         """Write Pydantic's JSON in place of the document ``before``, or where there is none. Raises `DocumentChangedError`."""

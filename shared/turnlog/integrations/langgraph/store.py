@@ -43,6 +43,7 @@ from turnlog.core.errors import DocumentChangedError, InvalidInputError
 from turnlog.engines import SystemClock
 from turnlog.integrations.langgraph.threads import short
 from turnlog.integrations.sessions import KeptDocuments
+from turnlog.sessions.document_models import MAX_WRITTEN
 
 _ROOT = "lgs/"
 _MAX_LABEL, _MAX_KEY = 60, 120
@@ -180,11 +181,14 @@ class TurnlogStore(BaseStore):
 
     def _refresh(self, is_wanted: bool, matches: Iterable[Match]) -> None:
         """Let the time of items that expire begin again, unless they were changed or deleted since they were read."""
-        for document, stored in matches if is_wanted else ():
-            if "ttl" in stored:
-                data = _dumped({**stored, "read": self._now_ms()})
-                with suppress(DocumentChangedError):
-                    self._documents.put(document.key, data, if_revision=document.revision)
+        expiring = [match for match in matches if "ttl" in match[1]] if is_wanted else []
+        for start in range(0, len(expiring), MAX_WRITTEN):
+            part, now = expiring[start : start + MAX_WRITTEN], self._now_ms()
+            documents = {document.key: _dumped({**stored, "read": now}) for document, stored in part}
+            with suppress(DocumentChangedError):
+                self._documents.put_many(
+                    documents, if_revisions={document.key: document.revision for document, _ in part}
+                )
 
 
 def _folder(namespace: Sequence[str]) -> str:

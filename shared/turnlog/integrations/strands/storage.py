@@ -46,10 +46,8 @@ class PartedValues:
 
     def write(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
         """Write a value. With ``if_absent``, raises `DocumentChangedError` when the key exists."""
-        if if_absent:
-            self._write(key, data, None, if_absent=True)
-        else:
-            self._write(key, data, self._documents.get(key))
+        before = None if if_absent else self._documents.get(key)
+        self._write(key, data, before, **({"if_absent": True} if if_absent else {}))
 
     def read(self, key: str) -> bytes | None:
         stored = self._read(key)

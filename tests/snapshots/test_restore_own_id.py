@@ -233,6 +233,18 @@ def test_a_person_that_is_erased_leaves_nothing_of_it(harness: Harness) -> None:
     assert held("said ", harness) == []
 
 
+def restored_by_half(harness: Harness) -> Session:
+    """An expired session, and two restores of it that were stopped right behind their claims: as ``other``, and as itself."""
+    session = told(harness)
+    harness.clock.advance(3 * DAY + 1)
+    erased(harness)
+    harness.clock.advance(DAY)
+    erased(harness)
+    half_made(session, "other")
+    half_made(session, "s", as_="rewind")
+    return session
+
+
 def half_made(session: Session, session_id: str, **how: Any) -> None:
     """A restore that was stopped right behind its claim."""
 
@@ -247,13 +259,7 @@ def half_made(session: Session, session_id: str, **how: Any) -> None:
 
 def test_a_restore_that_stopped_is_erased_under_a_new_id_and_goes_on_under_its_own(harness: Harness) -> None:
     """The snapshots of the expired session are what the second one is made of."""
-    session, other = told(harness), harness.log().sessions.of("other")
-    harness.clock.advance(3 * DAY + 1)
-    erased(harness)
-    harness.clock.advance(DAY)
-    erased(harness)
-    half_made(session, "other")
-    half_made(session, "s", as_="rewind")
+    session, other = restored_by_half(harness), harness.log().sessions.of("other")
     with pytest.raises(NotFoundError):
         session.erase()
     assert worked(harness, other.erase()).status == "done"
@@ -264,13 +270,7 @@ def test_a_restore_that_stopped_is_erased_under_a_new_id_and_goes_on_under_its_o
 
 def test_a_claim_of_a_person_that_is_erased_leaves_nothing(harness: Harness) -> None:
     """It holds the first commit, and is none yet."""
-    session = told(harness)
-    harness.clock.advance(3 * DAY + 1)
-    erased(harness)
-    harness.clock.advance(DAY)
-    erased(harness)
-    half_made(session, "other")
-    half_made(session, "s", as_="rewind")
+    session = restored_by_half(harness)
     assert [item for item in items_of(harness) if item["sk"].startswith("C#") and "b" in item]
     assert worked(harness, harness.app.erase_user(OWNER)).status == "done"
     assert not [item for item in items_of(harness) if "#S#" in item["pk"] and "b" in item]

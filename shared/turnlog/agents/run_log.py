@@ -289,9 +289,9 @@ class RunLog:
     # ------------------------------------------------------------ reading
 
     def open_calls(self, approved: str) -> Step:
-        """Return calls of this agent without a result, from the log, and whether the ``approved`` one is late.
+        """Return the calls of this agent that the log has no result of, and whether the ``approved`` one is late.
 
-        They are those that a window leaves open. A window answers the late one itself, because the user has said something since.
+        The user has said something behind a late call, so a window gives it a neutral result. A window leaves all other calls open.
         """
         plan = self.plan
         window = yield plan.context()

@@ -39,7 +39,7 @@ def counted_by_the_provider(budget: BudgetAnswer) -> Iterator[None]:
         if percent == 100:
             raise
         needed, fixed = (math.ceil(int(error.details[name]) * percent / 100) for name in ("needed", "fixed"))
-        raise too_small(needed - fixed, fixed, Budget(budget.tokens, budget.source)) from error
+        raise too_small(needed - fixed, fixed, Budget(budget.tokens, budget.source)) from None
 
 
 def _percent(budget: BudgetAnswer) -> int:

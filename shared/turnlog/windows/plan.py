@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Protocol
@@ -169,13 +170,12 @@ class WindowPlan:
         With ``recall`` room is set aside for what it brings back. A summary that does not fit is left out, and the messages it
         covers are counted as omitted.
         """
-        try:
-            return self._fitted(self.view, recall)
-        except BudgetTooSmallError:
-            summary = self.request.summary
-            if summary is None:
-                raise
-            return self._fitted(self._without_summary(self.view, summary), recall)
+        view, summary = self.view, self.request.summary
+        if summary is not None:
+            with suppress(BudgetTooSmallError):
+                return self._fitted(view, recall)
+            view = self._without_summary(view, summary)
+        return self._fitted(view, recall)
 
     def _without_summary(self, view: WindowDraft, summary: SummaryEvent) -> WindowDraft:
         """Return the view without the summary; loops that it covers stay out, because only its kept messages have been read.
@@ -207,7 +207,7 @@ class WindowPlan:
         try:
             fitted = fit(stepped, ViewLimits(room, request.policy.when_full, reserve, of_whole), self._compactions)
         except BudgetTooSmallError as error:
-            raise too_small(int(error.details["needed"]), request.fixed_tokens, request.budget) from error
+            raise too_small(int(error.details["needed"]), request.fixed_tokens, request.budget) from None
         is_final = fitted.is_final and self.is_final and self.keeps_newest
         if fitted.view.compacted_to:
             breaks = [*fitted.breaks, *self._breaks_of_steps(fitted.view, fitted.view.oldest)]

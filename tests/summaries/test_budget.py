@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +24,7 @@ from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.engines.token_estimate import EstimateCounter
 from turnlog.log.keys import TenantKeys
+from turnlog.ports import Condition, Item, Lost
 from turnlog.summaries.budget import Spending, SummariseWithinBudget
 from turnlog.summaries.summarisers import ExtractiveSummariser
 from turnlog.testing.fixed import FixedClock, SequentialIds
@@ -35,7 +36,7 @@ REFUSED = SummaryRefusedError("no", details={"reason": "empty", "input_tokens": 
 
 
 def spending(harness: Harness) -> Spending:
-    return Spending(harness.app.engine.items, harness.clock, SequentialIds())
+    return Spending(harness.app.engine.items, harness.clock, harness.app.ids)
 
 
 def with_model(harness: Harness, *outcomes: Outcome, limit: int = 1_000_000) -> tuple[Session, ScriptedSummariser]:
@@ -148,7 +149,7 @@ def test_a_budget_that_others_change_at_every_try_is_busy(harness: Harness) -> N
             pauses.append(seconds)
             assert other.reserve("acme", 1, limit=1_000) is not None
 
-    counted = Spending(harness.app.engine.items, Racing(), SequentialIds())
+    counted = Spending(harness.app.engine.items, Racing(), harness.app.ids)
     reservation = counted.reserve("acme", 400, limit=1_000)
     assert reservation is not None and pauses == []
     other.reserve("acme", 1, limit=1_000)
@@ -156,6 +157,22 @@ def test_a_budget_that_others_change_at_every_try_is_busy(harness: Harness) -> N
         counted.settle(reservation, input_tokens=10, output_tokens=1)
     assert raised.value.error_code == "busy"
     assert pauses == [0.025] * 10
+
+
+def test_a_put_whose_answer_is_lost_charges_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client sends such a put again, and its condition fails on the item that the first one wrote."""
+    items, counted = harness.app.engine.items, spending(harness)
+    put = items.put
+
+    def put_twice(item: Item, *, condition: Condition | None = None) -> Lost | None:
+        put(item, condition=condition)
+        return put(item, condition=condition)
+
+    monkeypatch.setattr(items, "put", put_twice)
+    reservation = counted.reserve("acme", 400, limit=1_000)
+    assert reservation is not None and spent(harness) == Spent(reserved=400)
+    counted.settle(reservation, input_tokens=300, output_tokens=20)
+    assert spent(harness) == Spent(1, 300, 20, 0)
 
 
 def test_a_call_over_midnight_is_settled_on_its_day(harness: Harness) -> None:
@@ -185,6 +202,7 @@ def test_the_item_has_counts_only_and_an_end(harness: Harness) -> None:
     key = TenantKeys("acme").spending("2025-11-21")
     item = dict(harness.app.engine.items.get_many([key])[key])
     assert item.pop("ttl") == 1_763_683_200 + 8 * DAY_SECONDS
+    assert len(cast("bytes", item.pop("w"))) == 8, "random bytes of the write"
     assert item == {"pk": "T#acme", "sk": "B#2025-11-21", "n": 2, "c": 1, "i": 900, "o": 100, "r": 0}
     harness.app.engine.items.put({**item, "i": "many"})
     with pytest.raises(CorruptError, match="B#2025-11-21"):

@@ -109,6 +109,7 @@ class Spending:
         ``of_day`` has the item's key and its ttl.
         If another writer wins, ``change`` is applied to that writer's item, up to `_MAX_TRIES` times; then `UnavailableError`.
         """
+        nonce = self._ids.nonce()
         for _ in range(_MAX_TRIES):
             after = change(_spent(before))
             if after is None:
@@ -121,10 +122,12 @@ class Spending:
                 "i": after.input_tokens,
                 "o": after.output_tokens,
                 "r": after.reserved,
+                "w": nonce,
             }
             condition: Condition = Equal("n", revision) if before is not None else Absent()
             lost = self._items.put(item, condition=condition)
-            if lost is None:
+            # The condition fails on our own item, too: when a put took effect, its answer was lost, and it was sent again.
+            if lost is None or (lost.existing or {}).get("w") == nonce:
                 return item
             before = lost.existing
             self._clock.sleep(_PAUSE_SECONDS * self._ids.jitter())

@@ -152,13 +152,17 @@ def test_a_delivery_has_one_to_ten_jobs(database: SqliteDatabase, limit: int, co
     assert queue.bodies(limit) == [str(number) for number in range(count)]
 
 
-def test_groups_take_turns_and_each_is_in_order(database: SqliteDatabase) -> None:
+@pytest.mark.parametrize("limit", [1, 2, 4, 10])
+def test_groups_take_turns_and_each_is_in_order(database: SqliteDatabase, limit: int) -> None:
+    """From one `receive` to the next, too: workers receive one job at a time."""
     queue = Queue(database)
-    for body in ("b1", "b2", "b3", "a1", "c1", "a2"):
+    for body in ("b1", "b2", "b3", "a1", "c1", "a2", "b4"):
         queue.jobs.send(body, group=body[0])
         queue.clock.advance(1)
-    assert queue.bodies(4) == ["b1", "a1", "c1", "b2"]
-    assert queue.bodies(4) == ["b3", "a2"]
+    bodies = list[str]()
+    while received := queue.bodies(limit):
+        bodies += received
+    assert bodies == ["a1", "b1", "c1", "a2", "b2", "b3", "b4"]
 
 
 @pytest.mark.parametrize(("seconds", "bodies"), [(59.999, []), (60, ["a"])])

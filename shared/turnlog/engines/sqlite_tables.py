@@ -232,11 +232,18 @@ def _holds(condition: Equal | Less, existing: Item | None) -> bool:
     return isinstance(value, int) and value < condition.value
 
 
+_NEXT_JOB = (
+    "SELECT rowid, id, grp, body, receives FROM jobs WHERE rowid = (SELECT rowid FROM jobs"
+    " WHERE dead = 0 AND visible_ms <= ? ORDER BY grp <= ?, grp, sent, id LIMIT 1)"
+)
+"""The oldest due job of the next group in order of their names, behind the one named; after the last comes the first."""
+
+
 class SqliteJobQueue:
     """Implements `JobQueue`, with at-least-once delivery.
 
-    Deliveries alternate between the groups of waiting jobs, so that many jobs of one group do not delay the others. A job that
-    fails ``max_receives`` times becomes a dead letter.
+    Deliveries alternate between the groups of waiting jobs, from one `receive` to the next too, so that many jobs of one group do
+    not delay the others. A job that fails ``max_receives`` times becomes a dead letter.
     """
 
     def __init__(
@@ -253,6 +260,8 @@ class SqliteJobQueue:
         self._now_ms = now_ms
         self._visibility_ms = visibility_seconds * 1000
         self._max_receives = max_receives
+        self._served = ""
+        """The group of the job that was delivered last."""
         self._changes = count()
         self._change = next(self._changes)
         self._due: tuple[tuple[int, int], int | None] | None = None
@@ -281,14 +290,12 @@ class SqliteJobQueue:
                 "UPDATE jobs SET dead = 1 WHERE dead = 0 AND visible_ms <= ? AND receives >= ?",
                 (now, self._max_receives),
             )
-            rows = connection.execute(
-                "SELECT row, id, body, receives FROM (SELECT rowid AS row, id, body, receives, sent,"
-                " ROW_NUMBER() OVER (PARTITION BY grp ORDER BY sent, id) AS turn"
-                " FROM jobs WHERE dead = 0 AND visible_ms <= ?) ORDER BY turn, sent LIMIT ?",
-                (now, max(1, min(limit, 10))),
-            ).fetchall()
             deliveries = list[Delivery]()
-            for row, job_id, body, receives in rows:
+            while len(deliveries) < max(1, min(limit, 10)):
+                job = connection.execute(_NEXT_JOB, (now, self._served)).fetchone()
+                if job is None:
+                    break
+                row, job_id, self._served, body, receives = job
                 receipt = self._ids.new_id()
                 connection.execute(
                     "UPDATE jobs SET visible_ms = ?, receives = receives + 1, receipt = ? WHERE rowid = ?",

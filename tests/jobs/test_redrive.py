@@ -110,6 +110,28 @@ def test_t1_a_job_of_another_owner_is_missing(harness: Any) -> None:
             harness.log(user="eve").redrive(job_id)
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_redrive_of_failed_jobs_that_breaks_off_is_repeated(harness: Any, when: str) -> None:
+    """At every call of it: an hour later at most, the same command has all of them done."""
+    log = harness.log()
+    summarise_with(harness.app, ScriptedSummariser([SummariserConfigError("no such model")] * 30, then="About orders."))
+    jobs = [filled(log, 5, name).compress(mode="async", keep_loops=1) for name in ("a", "b")]
+    work(harness)
+    before = harness.faults.calls
+    assert sorted(log.redrive(failed=True).jobs) == sorted(job.job_id for job in jobs)
+    calls = harness.faults.calls - before
+    work(harness)
+    for at in range(1, calls + 1):
+        harness.faults.fail(at, when)
+        with pytest.raises(UnavailableError):
+            log.redrive(failed=True)
+        harness.clock.advance(3_600)
+        again = log.redrive(failed=True).jobs
+        assert sorted(again) == sorted(job.job_id for job in jobs), (at, when)
+        work(harness)
+        assert [(job.status, job.error.code) for job in log.jobs()] == [("failed", "summariser_misconfigured")] * 2
+
+
 def test_a_redrive_whose_answer_is_lost_is_repeated(harness: Any) -> None:
     """At every call of it, before and after: the job is done all the same, once."""
     log = harness.log()

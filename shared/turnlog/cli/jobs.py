@@ -73,7 +73,9 @@ def _check_redrive(*, job_id: str | None, failed: bool) -> None:
 def redrive(
     log: Turnlog,
     job_id: Annotated[str | None, typer.Argument(metavar="ID", help="One job. By default, all dead letters.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Also the owner's failed jobs.")] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Also the owner's failed jobs, and those that wait for an hour.")
+    ] = False,
 ) -> Output:
     """Send failed jobs back to their queues. Needs a data folder or an engine URL; a service refuses it."""
     redriven = log.redrive(job_id, failed=failed)

@@ -374,7 +374,7 @@ class Application:
         from turnlog.summaries.summarisers import ModelSummariser
 
         seconds, limit = self.settings.summary_timeout_seconds, self.settings.summary_tokens_per_day
-        chat = self._summary_model or make_chat_model(self.settings, self.clock)
+        chat = self._summary_model or make_chat_model(self.settings)
         model = ModelSummariser(chat, self.lazy_counter, self.clock, self.ids, timeout_seconds=seconds)
         return SummariseWithinBudget(
             model, self.extracts, self.spending, self.lazy_counter, tokens_per_day=limit, signals=self.signals
@@ -430,7 +430,7 @@ class Application:
         rules = SentenceFacts()
         if not self.settings.summary_model:
             return without_cost(rules)
-        model = ModelFacts(make_chat_model(self.settings, self.clock), self.lazy_counter)
+        model = ModelFacts(make_chat_model(self.settings), self.lazy_counter)
         limit = self.settings.summary_tokens_per_day
         return FactsWithinBudget(model, rules, self.spending, self.lazy_counter, tokens_per_day=limit)
 

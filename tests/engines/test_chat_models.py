@@ -76,18 +76,16 @@ class Setup:
     def summariser(
         self, *, timeout_seconds: int = 20, clock: Clock | None = None, url: str | None = None
     ) -> ModelSummariser:
-        chat = self.chat(timeout_seconds=timeout_seconds, clock=clock or self.clock, url=url or self.server.url)
+        chat = self.chat(timeout_seconds=timeout_seconds, url=url or self.server.url)
         return ModelSummariser(
             chat, EstimateCounter(), clock or self.clock, SequentialIds(), timeout_seconds=timeout_seconds
         )
 
-    def chat(self, *, timeout_seconds: int, clock: Clock, url: str) -> ChatModel:
+    def chat(self, *, timeout_seconds: int, url: str) -> ChatModel:
         if self.protocol == "bedrock":
             clients = Clients("eu-central-1", url, max_attempts=1)
             return BedrockConverseModel(clients, "amazon.nova-lite-v1:0", timeout_seconds=timeout_seconds)
-        return OpenAiCompatibleModel(
-            f"{url}/v1/", "small-model", api_key="secret-key", timeout_seconds=timeout_seconds, clock=clock
-        )
+        return OpenAiCompatibleModel(f"{url}/v1/", "small-model", api_key="secret-key", timeout_seconds=timeout_seconds)
 
     def failing(self, kind: type[TurnlogError], *plan: Reply, request: SummaryRequest = REQUEST) -> TurnlogError:
         """The error of a request that the server answers by this plan; nothing of what was said is in it."""
@@ -342,7 +340,7 @@ def chat_at(server: ModelServer, protocol: Protocol, **options: str) -> ChatMode
         clients = Clients("eu-central-1", server.url, max_attempts=1)
         return BedrockConverseModel(clients, "m", timeout_seconds=5)
     path, key = options.get("path", "/v1"), options.get("api_key", "")
-    return OpenAiCompatibleModel(server.url + path, "m", api_key=key, timeout_seconds=5, clock=SystemClock())
+    return OpenAiCompatibleModel(server.url + path, "m", api_key=key, timeout_seconds=5)
 
 
 PROMPT = Prompt("Be brief.", "What was said.", 4)
@@ -463,13 +461,13 @@ def test_what_converse_says(setup: Setup, blocks: object, more: dict[str, object
 @pytest.mark.parametrize("url", ["", "ftp://x", "http://", "https://user:pw@host/v1", "https://host/v1?key=1"])
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(InvalidInputError) as raised:
-        OpenAiCompatibleModel(url, "m", api_key="", timeout_seconds=1, clock=FixedClock())
+        OpenAiCompatibleModel(url, "m", api_key="", timeout_seconds=1)
     assert "pw" not in str(raised.value)
 
 
 def test_the_settings_choose_the_model() -> None:
-    assert make_chat_model(Settings(summary_model="m"), FixedClock()).name == "bedrock:m"
-    chosen = make_chat_model(Settings(summary_model="m", summary_url="https://host/v1"), FixedClock())
+    assert make_chat_model(Settings(summary_model="m")).name == "bedrock:m"
+    chosen = make_chat_model(Settings(summary_model="m", summary_url="https://host/v1"))
     assert chosen.name == "openai:m"
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from tests.summaries.server import ModelServer, Reply
-from turnlog.engines import SystemClock
 from turnlog.engines.http_post import Posted, post, web_address
 
 pytestmark = pytest.mark.network
@@ -30,7 +29,7 @@ def posted(
     url = web_address(server.url + path)
     assert url is not None
     headers = {"X-Own": "value"}
-    return post(url, content, headers, timeout_seconds=seconds, clock=SystemClock(), max_bytes=max_bytes)
+    return post(url, content, headers, timeout_seconds=seconds, max_bytes=max_bytes)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +133,12 @@ def test_without_time_nothing_is_sent(server: ModelServer, seconds: float) -> No
 
 
 @pytest.mark.parametrize("reply", [Reply(raw=b"late", wait_seconds=60), Reply(raw=b"0" * 20_000, trickle=True)])
-def test_the_time_out_is_of_the_whole_exchange(server: ModelServer, reply: Reply) -> None:
-    server.plan = [reply]
+def test_the_time_out_is_of_the_whole_exchange(
+    server: ModelServer, reply: Reply, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the machine's clock is set back."""
+    server.plan, now = [reply], time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now)
     started = time.monotonic()
     with pytest.raises(TimeoutError):
         posted(server, seconds=0.3)
@@ -158,7 +161,7 @@ def test_a_connection_is_waited_for_five_seconds_at_most(
     url = web_address(f"{scheme}://localhost:81/v1")
     assert url is not None
     with pytest.raises(ConnectionRefusedError):
-        post(url, BODY, {}, timeout_seconds=timeout_seconds, clock=SystemClock(), max_bytes=10)
+        post(url, BODY, {}, timeout_seconds=timeout_seconds, max_bytes=10)
     (connection,) = tried
     assert (connection.timeout, connection.host, connection.port) == (seconds, "localhost", 81)
     assert isinstance(connection, http.client.HTTPSConnection) is (scheme == "https")

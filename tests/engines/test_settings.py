@@ -186,7 +186,7 @@ def test_clients_are_of_the_region_and_the_address_of_the_settings(
         rerank_timeout_seconds=2,
     )
     with suppress(TurnlogError):
-        make_chat_model(settings, FixedClock()).answer(Prompt("Be brief.", "hi", 1), max_tokens=1)
+        make_chat_model(settings).answer(Prompt("Be brief.", "hi", 1), max_tokens=1)
     embedder = make_embedder(settings)
     with suppress(TurnlogError):
         assert embedder is not None and embedder.embed(["hi"])

@@ -229,7 +229,7 @@ def make_counter(name: str) -> TokenCounter:
     return TiktokenCounter()
 
 
-def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
+def make_chat_model(settings: Settings) -> ChatModel:
     """Return the model that the settings name: at their endpoint, or else on Bedrock in the engine's region."""
     timeout_seconds = settings.summary_timeout_seconds
     if settings.summary_url:
@@ -237,7 +237,7 @@ def make_chat_model(settings: Settings, clock: Clock) -> ChatModel:
 
         key = settings.summary_api_key.get_secret_value()
         return OpenAiCompatibleModel(
-            settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds, clock=clock
+            settings.summary_url, settings.summary_model, api_key=key, timeout_seconds=timeout_seconds
         )
     from turnlog.engines.aws_clients import Clients
     from turnlog.engines.bedrock import BedrockConverseModel

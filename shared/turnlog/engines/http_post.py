@@ -10,13 +10,13 @@ import http.client
 import io
 import socket
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import seconds_left
-from turnlog.ports import Clock
 
 _CHUNK_BYTES = 16 * 1024
 _CONNECT_SECONDS = 5.0
@@ -49,7 +49,6 @@ def post(
     headers: Mapping[str, str],
     *,
     timeout_seconds: float,
-    clock: Clock,
     max_bytes: int,
 ) -> Posted:
     """Send a POST request and return the answer.
@@ -62,11 +61,11 @@ def post(
     timeout_seconds = min(timeout_seconds, seconds_left())
     if timeout_seconds <= 0:
         raise TimeoutError
-    ends_ms = clock.now_ms() + round(timeout_seconds * 1000)
+    ends = time.monotonic() + timeout_seconds
     connection = open_connection(url, timeout_seconds=min(_CONNECT_SECONDS, timeout_seconds))
 
     def left_seconds() -> float:
-        left = (ends_ms - clock.now_ms()) / 1000
+        left = ends - time.monotonic()
         if left <= 0:
             raise TimeoutError
         return left

@@ -15,7 +15,7 @@ from turnlog.core.errors import InvalidInputError, SummariserConfigError, Thrott
 from turnlog.core.json_values import encode_json
 from turnlog.core.summaries import TIMED_OUT, UNREADABLE
 from turnlog.engines.http_post import Posted, post, web_address
-from turnlog.ports import Clock, Ending, ModelAnswer, Prompt
+from turnlog.ports import Ending, ModelAnswer, Prompt
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _THINKING = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
@@ -25,7 +25,7 @@ _ENDINGS: dict[Any, Ending] = {"length": "cut_off", "content_filter": "filtered"
 class OpenAiCompatibleModel:
     """Implements `ChatModel` on ``{base_url}/chat/completions``. ``timeout_seconds`` bounds a whole call, not each read."""
 
-    def __init__(self, base_url: str, model: str, *, api_key: str, timeout_seconds: float, clock: Clock) -> None:
+    def __init__(self, base_url: str, model: str, *, api_key: str, timeout_seconds: float) -> None:
         url = web_address(base_url)
         if url is None:
             raise InvalidInputError("TURNLOG_SUMMARY_URL is no http or https address", code="invalid_settings")
@@ -33,7 +33,6 @@ class OpenAiCompatibleModel:
         self._url = url._replace(path=url.path.rstrip("/") + "/chat/completions")
         self._model = model
         self._timeout_seconds = timeout_seconds
-        self._clock = clock
         self._headers = {
             "Accept": "application/json",
             "Content-Type": "application/json",
@@ -65,7 +64,6 @@ class OpenAiCompatibleModel:
                 encode_json(content),
                 self._headers,
                 timeout_seconds=self._timeout_seconds,
-                clock=self._clock,
                 max_bytes=_MAX_ANSWER_BYTES,
             )
         except TimeoutError:

@@ -125,9 +125,7 @@ class WebhookMemoryEngine:
 
     def _post(self, body: bytes, headers: dict[str, str], timeout_seconds: float) -> Posted:
         try:
-            return post(
-                self._url, body, headers, timeout_seconds=timeout_seconds, clock=self._clock, max_bytes=MAX_ANSWER_BYTES
-            )
+            return post(self._url, body, headers, timeout_seconds=timeout_seconds, max_bytes=MAX_ANSWER_BYTES)
         except TimeoutError:
             raise UnavailableError("the memory webhook gave no answer in time", code="memory_timeout") from None
         except (OSError, http.client.HTTPException) as error:

@@ -248,14 +248,16 @@ def test_run_jobs_waits_for_the_job_that_the_worker_runs(tmp_path: Path) -> None
     log.close()
 
 
-def test_a_job_that_breaks_the_worker_is_tried_again_and_the_thread_goes_on(tmp_path: Path) -> None:
+def test_a_job_that_breaks_the_worker_is_tried_again_and_the_thread_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     backend = open_backend(f"sqlite:///{tmp_path}/agent.db", tenant="acme", user="ada")
     real, calls = backend.app.run_job, list[str]()
 
     def at_first_broken(body: str, *, kinds: Any) -> Any:
         calls.append(body)
         if len(calls) == 1:
-            raise ZeroDivisionError
+            raise ZeroDivisionError("what was said")
         return real(body, kinds=kinds)
 
     backend.app.run_job = at_first_broken  # type: ignore[assignment]
@@ -267,6 +269,9 @@ def test_a_job_that_breaks_the_worker_is_tried_again_and_the_thread_goes_on(tmp_
     log.close()
     with Turnlog.open(f"sqlite:///{tmp_path}/agent.db", tenant="acme", user="ada", worker=False) as log:
         assert sorted(log.job(job.job_id).status for job in (first, second)) == ["done", "queued"]  # type: ignore[union-attr]
+    (text,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert text.startswith("the worker met ZeroDivisionError at ") and "at_first_broken test_worker.py:" in text
+    assert "what was said" not in text
 
 
 def test_an_unused_client_does_not_keep_its_thread() -> None:

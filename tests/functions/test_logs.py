@@ -16,11 +16,11 @@ from tests.support.talks import turn
 from tests.support.triggers import POLICY
 from turnlog import correlated
 from turnlog.app import Application, make_application
-from turnlog.core.errors import CorruptError, InvalidInputError
+from turnlog.core.errors import CorruptError, InvalidInputError, describe_error
 from turnlog.core.identity import correlation_id, correlation_of, is_correlation_id
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
-from turnlog.http.logs import EmfSignals, HandlerError, describe_error, log_calls, powertools_logger
+from turnlog.http.logs import EmfSignals, HandlerError, log_calls, powertools_logger
 from turnlog.jobs.models import JobMessage
 from turnlog.jobs.worker import RunJob
 from turnlog.ports import JOB_KINDS, Delivery

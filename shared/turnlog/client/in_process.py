@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from pydantic import BaseModel
 
 from turnlog.app import Application, make_application
-from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
+from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError, describe_error
 from turnlog.core.identity import Owner, correlated, correlation_of, serving
 from turnlog.core.json_values import checked_json, joined_pairs
 from turnlog.engines import FunctionModel
@@ -158,7 +158,7 @@ class JobWorker:
                     pass
                 pause_seconds = self._pause_seconds()
             except Exception as error:  # noqa: BLE001 - a job that broke the worker is not acknowledged, and comes again
-                _log.error("the worker met %s", type(error).__name__)
+                _log.error("the worker met %s", describe_error(error))
                 pause_seconds = _TROUBLE_SECONDS if self._may_start() else None
 
     def _may_start(self) -> bool:

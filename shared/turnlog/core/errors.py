@@ -30,7 +30,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -320,3 +322,24 @@ STATUSES: Mapping[int, type[TurnlogError]] = {
     503: UnavailableError,
 }
 """HTTP statuses: an error has that of the first of these classes that it belongs to, else 500."""
+
+_FRAMES = 12
+_CAUSES = 5
+
+
+def describe_error(error: BaseException) -> str:
+    """Describe an error and its causes, newest first: each type with the frames that it passed, innermost last."""
+    descriptions, seen = list[str](), set[int]()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen and len(descriptions) < _CAUSES:
+        seen.add(id(current))
+        descriptions.append(f"{type(current).__name__} at {_frames(current.__traceback__)}")
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return "; caused by ".join(descriptions)
+
+
+def _frames(trace: TracebackType | None) -> str:
+    stack = traceback.StackSummary.extract(traceback.walk_tb(trace), lookup_lines=False)[-_FRAMES:]
+    names = [frame.filename.replace("\\", "/").rpartition("/")[2] for frame in stack]
+    places = zip(stack, names, strict=True)
+    return " > ".join(f"{frame.name} {name}:{frame.lineno}" for frame, name in places) or "nowhere"

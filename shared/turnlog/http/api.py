@@ -20,13 +20,14 @@ from turnlog.core.errors import (
     TooLargeError,
     TurnlogError,
     UnsupportedMediaTypeError,
+    describe_error,
 )
 from turnlog.core.identity import Owner, correlated, is_correlation_id, serving
 from turnlog.core.json_values import JsonObject, encode_json, parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_ANSWER_BYTES, MAX_BODY_BYTES, MAX_UPLOAD_BYTES, fits_as_text, with_deadline
 from turnlog.core.models import Answer, Body
-from turnlog.http.logs import describe_error, signal_of
+from turnlog.http.logs import signal_of
 from turnlog.routing import (
     CORRELATION_HEADER,
     JSON,

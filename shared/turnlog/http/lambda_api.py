@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnlog.app import Application, make_application
-from turnlog.core.errors import ForbiddenError, MalformedError, TooLargeError, UnauthorizedError
+from turnlog.core.errors import ForbiddenError, MalformedError, TooLargeError, UnauthorizedError, describe_error
 from turnlog.core.identity import Owner
 from turnlog.core.limits import MAX_EVENT_BODY_BYTES, event_bytes, fits_as_text
 from turnlog.http.api import FILE, Api, ApiAnswer, ApiRequest, Caller, decoded_path, problem
-from turnlog.http.logs import EmfSignals, describe_error, log_calls
+from turnlog.http.logs import EmfSignals, log_calls
 from turnlog.routing import Route
 from turnlog.settings import Settings
 

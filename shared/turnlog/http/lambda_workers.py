@@ -16,9 +16,9 @@ from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, pro
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from turnlog.app import Application, make_application
-from turnlog.core.errors import TurnlogError, UnavailableError
+from turnlog.core.errors import TurnlogError, UnavailableError, describe_error
 from turnlog.core.identity import correlated, correlation_of
-from turnlog.http.logs import EmfSignals, describe_error, log_calls, signal_of
+from turnlog.http.logs import EmfSignals, log_calls, signal_of
 
 DEADLINE_MS = 15_000
 """Time that must be left to begin a job, without the time that the job's model calls may take."""

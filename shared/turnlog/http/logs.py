@@ -10,21 +10,17 @@ import functools
 import logging
 import os
 import sys
-import traceback
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, TextIO, TypeVar
 
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-from turnlog.core.errors import ConflictError, CorruptError, TurnlogError
+from turnlog.core.errors import ConflictError, CorruptError, TurnlogError, describe_error
 from turnlog.core.identity import correlation_id
 from turnlog.ports import SignalName
 
-_FRAMES = 12
-_CAUSES = 5
 _SERVICE, _LEVEL = "POWERTOOLS_SERVICE_NAME", "POWERTOOLS_LOG_LEVEL"
 _log = logging.getLogger("turnlog")
 _Answer = TypeVar("_Answer")
@@ -33,22 +29,6 @@ LambdaHandler = Callable[[dict[str, Any], Any], _Answer]
 
 class HandlerError(Exception):
     """A handler's unexpected error as Lambda sees it: only the type. The log has the frames."""
-
-
-def describe_error(error: BaseException) -> str:
-    """Describe an error and its causes, newest first: each type with the frames that it passed, innermost last."""
-    descriptions, seen = list[str](), set[int]()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen and len(descriptions) < _CAUSES:
-        seen.add(id(current))
-        descriptions.append(f"{type(current).__name__} at {_frames(current.__traceback__)}")
-        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
-    return "; caused by ".join(descriptions)
-
-
-def _frames(trace: TracebackType | None) -> str:
-    stack = traceback.StackSummary.extract(traceback.walk_tb(trace), lookup_lines=False)[-_FRAMES:]
-    return " > ".join(f"{frame.name} {os.path.split(frame.filename)[1]}:{frame.lineno}" for frame in stack) or "nowhere"
 
 
 class _TextlessFormatter(LambdaPowertoolsFormatter):

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from turnlog.core.errors import TurnlogError
+from turnlog.core.errors import TurnlogError, describe_error
 from turnlog.ports import Clock, Delivery, JobQueue
 
 
@@ -121,6 +121,6 @@ class Poller:
                 _log.warning("the queue can't be polled: %s", error.error_code)
                 pause = _TROUBLE_SECONDS
             except Exception as error:  # noqa: BLE001 - the thread must go on; nothing is acknowledged
-                _log.error("the poller met %s", type(error).__name__)
+                _log.error("the poller met %s", describe_error(error))
                 pause = _TROUBLE_SECONDS
             self._stopping.wait(pause)

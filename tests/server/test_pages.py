@@ -11,11 +11,12 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import waitress.server
@@ -29,7 +30,7 @@ from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import ForbiddenError
 from turnlog.core.identity import Owner
 from turnlog.engines import SystemClock
-from turnlog.http.api import ApiAnswer
+from turnlog.http.api import ApiAnswer, ApiRequest
 from turnlog.routing import ROUTES
 from turnlog.server.local_server import READS, Channel, HttpServer, LocalServer
 from turnlog.server.pages import page_at
@@ -131,6 +132,26 @@ def waitress_servers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(waitress.server, "create_server", create_server)
     return made
+
+
+@pytest.mark.network
+def test_a_request_has_less_time_left_the_longer_it_takes() -> None:
+    left = list[float]()
+
+    def answer(request: ApiRequest, admit: Any, seconds_left: Callable[[], float]) -> ApiAnswer:
+        before = seconds_left()
+        time.sleep(0.01)
+        left.extend((before, seconds_left()))
+        return ApiAnswer(200, b"{}")
+
+    server = HttpServer(answer, port=0).start()
+    try:
+        with urlopen(f"{server.url}/v1/jobs") as response:
+            assert response.status == 200
+    finally:
+        server.stop()
+    before, after = left
+    assert after + 0.01 <= before <= 27
 
 
 @contextmanager

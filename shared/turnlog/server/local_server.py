@@ -208,7 +208,8 @@ class HttpServer:
             match = _TABLE.find(request.method, request.path) if self._is_read_only else None
             if match is not None and match[0].name not in READS:
                 raise ForbiddenError("this server was started read-only", code="read_only")
-            answer = self._answer_of(request, lambda app: caller_of(environ, app), lambda: _REQUEST_SECONDS)
+            ends = time.monotonic() + _REQUEST_SECONDS
+            answer = self._answer_of(request, lambda app: caller_of(environ, app), lambda: ends - time.monotonic())
             return _http(_with_methods(answer, request))
 
 

@@ -252,7 +252,7 @@ def _job_outcome(outcome: Any) -> Attributes:
         "turnlog.job.id": outcome.job_id,
         "turnlog.job.kind": outcome.kind,
         "turnlog.job.status": outcome.status,
-        "error.type": outcome.code,
+        "error.type": outcome.code or None,
     }
 
 

@@ -194,6 +194,7 @@ def test_summaries_and_jobs_are_recorded(recorded: Recorded, harness: Harness) -
     assert attributes["turnlog.summary.status"] == "published" and attributes["turnlog.summary.tokens"] > 0
     (done,) = recorded.spans("turnlog.job")
     assert dict(done.attributes or {})["turnlog.job.kind"] == "compress"
+    assert "error.type" not in (done.attributes or {}), "its presence says that the job failed"
     assert [
         span.name
         for span in recorded.spans("turnlog.summary")

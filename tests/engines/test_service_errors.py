@@ -164,7 +164,7 @@ def test_a_stored_items_error_has_its_code_and_says_when_to_come_back(
         (NO_SOURCE, DENIED, None),
         (INVALID, REFUSED, None),
         (LATE, "unavailable", 1),
-        (NoRegionError(), "unavailable", 1),
+        (NoRegionError(), REFUSED, None),
     ],
     ids=repr,
 )

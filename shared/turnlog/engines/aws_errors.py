@@ -28,7 +28,7 @@ DENIED = "storage_denied"
 MISSING = "storage_missing"
 """Code of an `UnavailableError`: the table, bucket or queue does not exist."""
 REFUSED = "storage_refused"
-"""Code of an `UnavailableError`: the service calls the request invalid. A fault of the program; a retry won't help."""
+"""Code of an `UnavailableError`: the request is invalid, or no region is set. A fault of the program; a retry won't help."""
 _THROTTLED_CODES = frozenset(
     {
         "BandwidthLimitExceeded",
@@ -122,6 +122,9 @@ def translate(error: ClientError | BotoCoreError, operation: str) -> TurnlogErro
         return UnavailableError(f"{operation} has no credentials", code=DENIED)
     if isinstance(error, ParamValidationError):
         return UnavailableError(f"{operation} was refused: its parameters are invalid", code=REFUSED)
+    if isinstance(error, NoRegionError):
+        message = f"{operation} has no region: set AWS_REGION, or region=… in the engine's URL"
+        return UnavailableError(message, code=REFUSED)
     return UnavailableError(f"{operation} got no answer: {type(error).__name__}", retry_after_seconds=1)
 
 

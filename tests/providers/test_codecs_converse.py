@@ -169,6 +169,7 @@ def test_documents_have_names_of_their_own_and_text_beside_them() -> None:
     [
         (["a", "A", "a", "b"], ["a", "A (2)", "a (3)", "b"]),
         (["x" * 200] * 2, ["x" * 200, "x" * 192 + " (2)"]),
+        (["x" * 191 + " y"] * 2, ["x" * 191 + " y", "x" * 191 + " (2)"]),
         (["", ""], ["document", "document (2)"]),
     ],
 )

@@ -112,7 +112,7 @@ def _with_unique_name(block: JsonValue, names: set[str]) -> JsonValue:
     name, number = legal_name, 1
     while name.lower() in names:
         number += 1
-        name = f"{legal_name[: _MAX_NAME - 8]} ({number})"
+        name = f"{legal_name[: _MAX_NAME - 8].rstrip()} ({number})"
     names.add(name.lower())
     return block if name == document.get("name") else {**block, "document": {**document, "name": name}}
 

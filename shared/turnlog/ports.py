@@ -176,7 +176,7 @@ class BlobStore(Protocol):
     def put(self, name: str, data: bytes | BinaryIO) -> None:
         """Store a blob, or replace it completely. The blob is durable when the call returns.
 
-        A file is read from its current position and never held in memory as a whole.
+        A file stands at its start, from where a retry reads it again. It is never held in memory as a whole.
         """
 
     def get(self, name: str) -> bytes | None:

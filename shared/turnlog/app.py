@@ -6,6 +6,7 @@ that counts no tokens never loads the vocabulary.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
@@ -127,6 +128,16 @@ def use_case(path: str, *parts: str, **named: str) -> Any:
     return cached_property(make)
 
 
+_log = logging.getLogger("turnlog")
+
+
+class LoggedSignals:
+    """Implements `Signals`: a line of the log for each count."""
+
+    def count(self, name: SignalName, value: int = 1) -> None:
+        _log.info("counted %s: %d", name, value)
+
+
 class Application:
     """All use cases over an engine, and the parts that they share.
 
@@ -150,7 +161,7 @@ class Application:
         self.settings = settings
         self.clock = clock
         self.ids = ids
-        self.signals = signals
+        self.signals: Signals = signals or LoggedSignals()
         self._counter = counter
         self._memory = memory
         self._summary_model = summary_model
@@ -312,9 +323,8 @@ class Application:
     )
 
     def signal(self, name: SignalName, value: int = 1) -> None:
-        """Increment a counter for the operator, if the application has signals."""
-        if self.signals is not None:
-            self.signals.count(name, value)
+        """Increment a counter for the operator."""
+        self.signals.count(name, value)
 
     def close(self) -> None:
         """Free the resources of the engine."""
@@ -486,7 +496,7 @@ def make_application(
 ) -> Application:
     """Return the application for settings, by default those of the environment.
 
-    Without ``signals``, the operator's counters are only logged.
+    Without ``signals``, the operator's counters are lines of the log.
     """
     settings = settings if settings is not None else Settings.from_environment()
     load_steps(settings)

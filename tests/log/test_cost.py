@@ -276,9 +276,10 @@ def test_a_model_costs_a_summary_one_get_and_two_puts(moto: Harness) -> None:
             spending = Spending(moto.app.engine.items, moto.clock, SequentialIds())
             model = ScriptedSummariser(["All of it was about one order."])
             counter = moto.app.counter
-            summarise_with(
-                moto.app, SummariseWithinBudget(model, extractive, spending, counter, tokens_per_day=100_000)
+            within = SummariseWithinBudget(
+                model, extractive, spending, counter, tokens_per_day=100_000, signals=moto.app.signals
             )
+            summarise_with(moto.app, within)
         session = moto.log(*OWNER).sessions.create(f"session-000{is_model:d}")
         for at in range(12):
             session.append({"role": ("user", "assistant")[at % 2], "content": f"{at}: {TEXT}"})

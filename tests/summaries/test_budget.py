@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import Harness
 from tests.support.scripted import Outcome, ScriptedSummariser, summarise_with
 from tests.support.talks import filled
+from turnlog.app import LoggedSignals
 from turnlog.client.model import Session
 from turnlog.core.errors import (
     CorruptError,
@@ -43,7 +44,12 @@ def with_model(harness: Harness, *outcomes: Outcome, limit: int = 1_000_000) -> 
     """A session of ten loops whose summaries are made by a scripted model."""
     model, counter = ScriptedSummariser(outcomes, name="bedrock:m"), EstimateCounter()
     composed = SummariseWithinBudget(
-        model, ExtractiveSummariser(counter), spending(harness), counter, tokens_per_day=limit
+        model,
+        ExtractiveSummariser(counter),
+        spending(harness),
+        counter,
+        tokens_per_day=limit,
+        signals=harness.app.signals,
     )
     summarise_with(harness.app, composed)
     return filled(harness.log(), 10), model
@@ -223,7 +229,8 @@ def test_a_model_costs_one_get_and_two_puts(harness: Harness) -> None:
 def test_a_request_without_a_tenant_is_not_counted(harness: Harness) -> None:
     counter = EstimateCounter()
     model = ScriptedSummariser([PAID, REFUSED])
-    composed = SummariseWithinBudget(model, ExtractiveSummariser(counter), spending(harness), counter, tokens_per_day=0)
+    extracts, signals = ExtractiveSummariser(counter), harness.app.signals
+    composed = SummariseWithinBudget(model, extracts, spending(harness), counter, tokens_per_day=0, signals=signals)
     before = harness.faults.calls
     assert composed.summarise(SummaryRequest("", (), 100)) == PAID
     assert composed.summarise(SummaryRequest("", (), 100)).summariser == "extractive-4 (refused: empty)"
@@ -264,6 +271,7 @@ def test_a_call_needs_tokens_for_its_prompt_its_texts_and_its_answer(missing_tok
         Spending(SqliteItemTable(SqliteDatabase(MEMORY)), FixedClock(), SequentialIds()),
         counter,
         tokens_per_day=tokens - missing_tokens,
+        signals=LoggedSignals(),
     )
     assert composed.summarise(SummaryRequest(texts[0], loops, 100, "acme", texts[1:2])).summariser == summariser
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -239,6 +240,7 @@ def test_s4_a_summariser_that_is_down_uses_up_no_receives_and_is_asked_again(har
 def test_after_three_failures_that_nothing_mends_it_is_off_until_one_works(
     harness: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "turnlog")
     log = harness.log()
     script(harness, *[SummariserConfigError("no such model")] * 3, "All of it was about orders.")
     session = log.sessions.create("s", policy=POLICY)
@@ -250,6 +252,7 @@ def test_after_three_failures_that_nothing_mends_it_is_off_until_one_works(
     assert result[-1] == "off", "whether the append crosses or not"
     assert [job.status for job in log.jobs()] == ["failed"] * MAX_FAILURES
     assert "compression is off" in caplog.text
+    assert "counted compression_off: 1" in caplog.text, "the operator's counter, where there are no metrics"
     session.compress(mode="async")
     poller(harness).run_once()
     assert read_attempts(meta_of(harness)) == Attempts()

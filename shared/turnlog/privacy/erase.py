@@ -84,7 +84,7 @@ class EraseSessions:
     redaction: Redaction
     start_job: StartJobs
     memories: Sequence[MemoryEngine]
-    signals: Signals | None = None
+    signals: Signals
 
     def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Job:
         """Start the job and fence the session. The job is queued first: after a crash in between, the worker fences."""
@@ -201,7 +201,7 @@ class EraseSessions:
             self.erasure.slots.disown(keys)
             return self.erasure.release(keys)
         is_free = self.erasure.release(keys)
-        if not is_free and first is not None and is_empty_slot(first) and self.signals is not None:
+        if not is_free and first is not None and is_empty_slot(first):
             self.signals.count("erasure_overdue")  # something is left a day after the second pass
         return is_free
 

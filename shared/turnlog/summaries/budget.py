@@ -23,7 +23,6 @@ from turnlog.ports import (
     IdSource,
     Item,
     ItemTable,
-    SignalName,
     Signals,
     Summariser,
     TokenCounter,
@@ -165,7 +164,7 @@ class SummariseWithinBudget:
     spending: Spending
     counter: TokenCounter
     tokens_per_day: int
-    signals: Signals | None = None
+    signals: Signals
 
     @property
     def name(self) -> str:
@@ -185,7 +184,7 @@ class SummariseWithinBudget:
                 self._report(error)
             return self._extracted(request, f"refused: {error.reason}")
         if summary is None:
-            self._count("summary_over_budget", 1)
+            self.signals.count("summary_over_budget")
             return self._extracted(request, "over_budget")
         self._report(summary)
         return summary
@@ -205,10 +204,6 @@ class SummariseWithinBudget:
     def _report(self, result: Summarised | SummaryRefusedError) -> None:
         """Tell the operator what a call took."""
         if tokens := result.input_tokens + result.output_tokens:
-            self._count("summary_tokens", tokens)
+            self.signals.count("summary_tokens", tokens)
             spent = (result.input_tokens, result.output_tokens)
             _log.info("a summary took %d tokens in, %d out of %s", *spent, self.model.name)
-
-    def _count(self, name: SignalName, value: int) -> None:
-        if self.signals is not None:
-            self.signals.count(name, value)

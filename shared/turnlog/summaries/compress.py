@@ -47,9 +47,9 @@ class CompressSessions:
     summariser: Summariser
     outliner: Summariser
     start_job: StartJobs
+    signals: Signals
     longest_summary_ms: int = 0
     models: Mapping[str, int] | None = None
-    signals: Signals | None = None
 
     def __call__(
         self, owner: Owner, session_id: str, body: CompressSession, *, key: str | None = None
@@ -137,8 +137,7 @@ class CompressSessions:
             return tail
         write_attempts(self.log.items, tail.meta, after)
         if after.is_off(loop) and not before.is_off(loop):
-            if self.signals is not None:
-                self.signals.count("compression_off")
+            self.signals.count("compression_off")
             _log.warning("compression is off: %d failures, %d useless attempts", after.failures, after.useless)
         return tail
 

@@ -549,6 +549,25 @@ def test_an_id_with_a_slash_is_one_part_of_the_path(service: Service, sent: str)
     assert service("GET", "/v1/sessions/a/b@c")[0] == 404
 
 
+def test_the_document_takes_what_the_service_takes(service: Service) -> None:
+    """A snapshot's name with spaces and dots, a position that is a number, and a body that may be left out."""
+    paths = openapi_document()["paths"]
+    service("POST", "/v1/sessions", body={"session_id": "s"})
+    service("POST", "/v1/sessions/s/messages", body=MESSAGE)
+    service("POST", "/v1/sessions/s/snapshots", body={"name": "before deploy 1.2"})
+    assert service("GET", "/v1/sessions/s/snapshots/before deploy 1.2")[0] == 200
+
+    def schema(path: str, method: str, name: str) -> dict[str, Any]:
+        parameters = paths[path][method]["parameters"]
+        return dict(next(parameter["schema"] for parameter in parameters if parameter["name"] == name))
+
+    pattern = schema("/v1/sessions/{session_id}/snapshots/{snapshot}", "get", "snapshot")["pattern"]
+    assert re.search(pattern, "before deploy 1.2") and not re.search(pattern, "a/b")
+    assert schema("/v1/sessions/{session_id}/messages/{position}/redact", "post", "position")["type"] == "integer"
+    assert service("POST", "/v1/sessions/s/context")[0] == 200
+    assert paths["/v1/sessions/{session_id}/context"]["post"]["requestBody"]["required"] is False
+
+
 def test_an_error_about_a_pattern_says_in_words_what_it_takes() -> None:
     schemas = openapi_document()["components"]["schemas"]
     patterns = set(re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', json.dumps(schemas)))

@@ -10,9 +10,11 @@ from pydantic.json_schema import models_json_schema
 from turnlog import __version__
 from turnlog.core.identity import CORRELATION_PATTERN, MAX_SESSION_ID, SESSION_ID_PATTERN
 from turnlog.core.json_values import JsonObject, without_none
+from turnlog.core.limits import MAX_POSITION
 from turnlog.routing import CORRELATION_HEADER, JSON_PATCH, ROUTES, Parameter, Route
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import AppendMessages
+from turnlog.snapshots.routes import SNAPSHOT_NAME_PATTERN
 from turnlog.windows.policy import Policy
 
 _REF = "#/components/schemas/{model}"
@@ -122,7 +124,7 @@ def _operation(route: Route) -> JsonObject:
     if parameters:
         operation["parameters"] = list(parameters)
     if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": _content(route.body.__name__)}
+        operation["requestBody"] = {"required": not route.optional_body, "content": _content(route.body.__name__)}
     elif route.free_body:
         kinds = {name: "array" if name == JSON_PATCH else "object" for name in route.media_types}
         content: JsonObject = {name: {"schema": {"type": kind}} for name, kind in kinds.items()}
@@ -166,12 +168,18 @@ _IDEMPOTENCY_KEY: JsonObject = {
 }
 
 
+_PATH_SCHEMAS: Mapping[str, JsonObject] = {
+    "agent_id": {"type": "string", "pattern": "^(?!h_)[A-Za-z0-9_-]{1,64}$"},
+    "position": {"type": "integer", "minimum": 1, "maximum": MAX_POSITION},
+    "session_id": {"type": "string", "pattern": f"^{SESSION_ID_PATTERN}$", "maxLength": MAX_SESSION_ID},
+    "snapshot": {"type": "string", "pattern": SNAPSHOT_NAME_PATTERN, "maxLength": 128},
+    "token": {"type": "string", "pattern": "^[A-Za-z0-9_-]+$"},
+}
+"""Schemas of the names in paths; any other is a text."""
+
+
 def _path_parameter(name: str) -> JsonObject:
-    schema: JsonObject = {"type": "string", "pattern": "^(?!h_)[A-Za-z0-9_-]{1,64}$"}
-    if name == "token":
-        schema["pattern"] = "^[A-Za-z0-9_-]+$"
-    elif name == "session_id":
-        schema |= {"pattern": f"^{SESSION_ID_PATTERN}$", "maxLength": MAX_SESSION_ID}
+    schema = _PATH_SCHEMAS.get(name, {"type": "string", "minLength": 1})
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 

@@ -13,7 +13,8 @@ from turnlog.routing import CURSOR, Parameter, Response, Route
 from turnlog.sessions.message_models import StoredMessage
 from turnlog.sessions.models import MAX_KEPT, Session
 
-SnapshotName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^/\x00-\x1f]+$")]
+SNAPSHOT_NAME_PATTERN = r"^[^/\x00-\x1f]+$"
+SnapshotName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=SNAPSHOT_NAME_PATTERN)]
 
 
 class CreateSnapshot(Body):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -325,13 +326,15 @@ def test_only_an_embedded_engine_takes_the_option() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["a summary", "an error", "no text"])
-def test_a_function_of_the_caller_writes_the_summaries(url: str, outcome: str) -> None:
+def test_a_function_of_the_caller_writes_the_summaries(
+    url: str, outcome: str, caplog: pytest.LogCaptureFixture
+) -> None:
     prompts = list[Prompt]()
 
     def summarise(prompt: Prompt) -> str:
         prompts.append(prompt)
         if outcome == "an error":
-            raise ZeroDivisionError
+            raise ZeroDivisionError("what was said")
         return "The user asked many times about words." if outcome == "a summary" else None  # type: ignore[return-value]
 
     with Turnlog.open(url, summariser=summarise, worker=False) as log:
@@ -348,6 +351,11 @@ def test_a_function_of_the_caller_writes_the_summaries(url: str, outcome: str) -
             )
         else:
             assert summary is None
+        if outcome == "an error":
+            assert re.search(
+                r"summariser 'function:summarise' met ZeroDivisionError at .*summarise test_worker.py:\d+", caplog.text
+            )
+            assert "what was said" not in caplog.text
 
 
 def test_a_summariser_is_a_function_of_this_process() -> None:

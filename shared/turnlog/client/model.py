@@ -79,7 +79,7 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
 
         ``summariser`` is a function that writes the summaries made in this process. It takes a `turnlog.ports.Prompt`, with the
         instructions in ``system`` and the history in ``record``, and returns the text. An answer that is no summary is refused
-        and replaced by extracts; an error is an outage, after which the job is tried again.
+        and replaced by extracts; an error is an outage: after three tries, an append ten minutes later asks again.
 
         The other options are for a service only. ``token`` is its bearer token. Without a token, requests to an https address
         of API Gateway or of a Lambda function URL are signed with the AWS credentials of the environment. ``aws=Aws(...)`` or

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from turnlog.core.errors import InvalidInputError, SummariserConfigError, TurnlogError, UnavailableError
+from turnlog.core.errors import InvalidInputError, SummariserConfigError, TurnlogError, UnavailableError, describe_error
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.ports import (
     QUEUES,
@@ -258,13 +258,13 @@ class FunctionModel:
         return f"function:{getattr(self._function, '__name__', type(self._function).__name__)}"[:128]
 
     def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:
-        """Implement `ChatModel`. An error of the function is an outage: the job is tried again."""
+        """Implement `ChatModel`. An error of the function is an outage."""
         try:
             text = self._function(prompt)
         except TurnlogError:
             raise
         except Exception as error:
-            _log.warning("the summariser %r has raised %s; its job is tried again", self.name, type(error).__name__)
+            _log.warning("the summariser %r met %s", self.name, describe_error(error))
             raise UnavailableError(f"the summariser has raised {type(error).__name__}") from error
         if not isinstance(text, str):
             raise SummariserConfigError(f"the summariser must return a text, not {type(text).__name__}")

@@ -217,9 +217,9 @@ def test_an_empty_store_can_begin(harness: Harness) -> None:
         asked(
             make_server(log),
             ("list_sessions", {}),
-            ("create_session", {"id": "desk", "title": "Desk", "system": "Be brief.", "policy": "classic"}),
+            ("create_session", {"session_id": "desk", "title": "Desk", "system": "Be brief.", "policy": "classic"}),
             ("append_message", {"session_id": "desk", "content": "hi"}),
-            ("create_session", {"id": "desk"}),
+            ("create_session", {"session_id": "desk"}),
             ("create_session", {"policy": "no such"}),
         )
     )
@@ -243,7 +243,7 @@ def test_a_server_begins_in_an_empty_folder(tmp_path: Path) -> None:
     parameters = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], *data], env=dict(os.environ))
     calls: list[tuple[str, dict[str, Any]]] = [
         ("list_sessions", {}),
-        ("create_session", {"id": "desk"}),
+        ("create_session", {"session_id": "desk"}),
         ("append_message", {"session_id": "desk", "content": "x"}),
     ]
     answers = asyncio.run(asked(stdio_client(parameters), *calls))

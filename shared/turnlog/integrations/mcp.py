@@ -199,24 +199,25 @@ def _tool(function: Callable[..., Any], hints: ToolAnnotations, *, structured: b
     return tool.model_copy(update={"parameters": arguments.model_json_schema()})
 
 
-def _session_tools(log: Turnlog, session_id: str | None) -> list[Tool]:
+def _session_tools(log: Turnlog, only: str | None) -> list[Tool]:
     def list_sessions(
         limit: Annotated[int, Field(ge=1, le=100)] = 20, cursor: Cursor = None
     ) -> Annotated[CallToolResult, SessionsFound]:
         """List sessions, newest activity first. The next page begins at next_cursor."""
-        return _structured(_sessions(log, session_id, limit, cursor))
+        return _structured(_sessions(log, only, limit, cursor))
 
     def create_session(
-        id: Annotated[str | None, Field(description="By default generated")] = None,
+        session_id: Annotated[str | None, Field(description="By default generated")] = None,
         title: str | None = None,
         system: Annotated[str | None, Field(description="The system text of its windows")] = None,
         policy: Policy = None,
     ) -> Annotated[CallToolResult, SessionCreated]:
         """Create a session and return its id. An id that is taken is an error."""
-        return _structured({"session_id": log.sessions.create(id, title=title, system=system, policy=policy).id})
+        session = log.sessions.create(session_id, title=title, system=system, policy=policy)
+        return _structured({"session_id": session.id})
 
     tools = [_tool(list_sessions, _READS)]
-    return tools if session_id is not None else [*tools, _tool(create_session, _WRITES)]
+    return tools if only is not None else [*tools, _tool(create_session, _WRITES)]
 
 
 def _memory_tools(log: Turnlog) -> list[Tool]:

@@ -501,6 +501,21 @@ def test_an_overflow_makes_windows_smaller_until_none_is_possible(log: Turnlog, 
         agents.asked(agent, ["What is the price of SKU-9?"])
 
 
+def test_an_overflow_is_recovered_beside_a_long_system_text_in_steps(log: Turnlog, agents: Any) -> None:
+    """The system text can't be made smaller, so only the messages' share is."""
+    model = agents.Scripted()
+    agent = agents.agent(log, model=model, kept=False, budget=50_000)
+    agent.system_prompt = "You are a bank's agent. Be exact. " * 900
+    for at in range(8):
+        agents.asked(agent, [f"{'Please look well. ' * 30} What is the price of SKU-{at}?"])
+    whole = len(str(model.sent[-1]))
+    model.most = whole * 2 // 3
+    assert agents.asked(agent, ["What is the price of SKU-9?"])
+    assert whole // 4 < len(str(model.sent[-1])) <= model.most, "not the least window at once"
+    model.most = 600
+    assert agents.asked(agent, ["What is the price of SKU-10?"]), "the least window still fits"
+
+
 def test_the_models_limit_is_the_budget(log: Turnlog, agents: Any) -> None:
     model = agents.Scripted(limit=3_000)
     agent = agents.agent(log, model=model, kept=False, output_reserve=1_000)

@@ -138,6 +138,11 @@ class Limits:
     output_reserve: int | None = None
 
 
+def tokens_of_system(system: str) -> int:
+    """Return the most tokens that a framework's own system text takes of a budget."""
+    return system_cost(upper_bound_tokens(system)) if system else 0
+
+
 def limited_window(
     session: Session,
     limits: Limits,
@@ -152,7 +157,7 @@ def limited_window(
     The budget is that of the limits, or the rest of the model's limit after the reserve for its output. When neither is known,
     the reserve includes the system text.
     """
-    system_tokens = system_cost(upper_bound_tokens(system)) if system else 0
+    system_tokens = tokens_of_system(system)
     reserve = DEFAULT_OUTPUT_RESERVE if limits.output_reserve is None else limits.output_reserve
     budget = model_limit - reserve if limits.budget is None and model_limit else limits.budget
     return session.context(

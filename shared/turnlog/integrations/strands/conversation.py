@@ -20,7 +20,7 @@ from turnlog.client import GivenPolicy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.json_values import canonical_json
-from turnlog.integrations.originals import Limits, limited_window
+from turnlog.integrations.originals import Limits, limited_window, tokens_of_system
 from turnlog.integrations.sessions import stored_ids
 from turnlog.integrations.strands.repository import FORMAT, body_of, decode_message, meta_of
 from turnlog.sessions.context_models import WindowAnswer
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _SHRINK = 0.7
-"""Share of the last window's tokens that the next window may take after the model refused it as too large."""
+"""Share of the last window's messages, in tokens, that the next one may take after the model refused it as too large."""
 _STATE = "most_tokens"
 
 
@@ -69,7 +69,8 @@ class TurnlogConversationManager(ConversationManager):
         self._recall = recall
         self._settings = settings if recall else {"recall": "never", **settings}
         self._most: int | None = None
-        self._sent: int | None = None
+        """The most tokens that a window may take beside the agent's system prompt; None for as many as the limits allow."""
+        self._sent: WindowAnswer | None = None
         self._done = dict[str, dict[str, bytes]]()
 
     # ------------------------------------------------------------ the ConversationManager interface
@@ -90,15 +91,16 @@ class TurnlogConversationManager(ConversationManager):
 
     def reduce_context(self, agent: Agent, e: Exception | None = None, **kwargs: Any) -> None:
         """Make the next windows smaller. Raises ``e`` when no smaller window is possible."""
-        known = self._sent
-        if known is None:
-            known = self._window(agent, agent.system_prompt, agent.tool_registry.get_all_tool_specs()).tokens
-        before, self._most = self._most, int(known * _SHRINK)
+        system, tools = agent.system_prompt, agent.tool_registry.get_all_tool_specs()
+        window = self._sent or self._window(agent, system, tools)
+        fixed = window.manifest.totals["system"] + window.manifest.totals["tools"]
+        before, self._most = self._most, fixed + int((window.tokens - fixed) * _SHRINK)
         try:
-            self._window(agent, agent.system_prompt, agent.tool_registry.get_all_tool_specs())
+            self._window(agent, system, tools)
         except BudgetTooSmallError as error:
-            self._most = before
-            if e is not None:
+            least = cast("int", error.details["needed"])
+            self._most = least if least < window.tokens else before
+            if least >= window.tokens and e is not None:
                 raise e from error
 
     def get_state(self) -> dict[str, Any]:
@@ -157,7 +159,7 @@ class TurnlogConversationManager(ConversationManager):
         agent = cast("Agent", context.agent)
         self._sync(agent)
         window = self._window(agent, context.system_prompt, context.tool_specs)
-        self._sent = window.tokens
+        self._sent = window
         brought = {tool["toolSpec"]["name"] for tool in window.tools}
         messages = [decode_message(message) for message in window.messages]
         if messages and context.messages:
@@ -174,8 +176,9 @@ class TurnlogConversationManager(ConversationManager):
     def _window(self, agent: Agent, system: SystemPrompt, tools: Sequence[Any]) -> WindowAnswer:
         limits, model_limit = self._limits, agent.model.context_window_limit
         if self._most is not None:
+            most = self._most + tokens_of_system(_text(system))
             limit = limits.budget if limits.budget is not None else model_limit
-            limits = replace(limits, budget=min(self._most, limit or self._most))
+            limits = replace(limits, budget=min(most, limit or most))
         own_tools = [
             {"toolSpec": dict(tool)} for tool in tools if not self._recall or not Session.handles(tool["name"])
         ]

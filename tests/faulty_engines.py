@@ -167,12 +167,6 @@ class FaultyJobQueue:
     def acknowledge(self, receipt: str) -> None:
         self._faults.around("acknowledge", lambda: self._inner.acknowledge(receipt))
 
-    def postpone(self, receipt: str, *, seconds: int) -> None:
-        self._faults.around("postpone", lambda: self._inner.postpone(receipt, seconds=seconds))
-
-    def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
-        return self._faults.around("dead_letters", lambda: self._inner.dead_letters(limit=limit))
-
     def redrive(self, group_of: Callable[[str], str | None]) -> int:
         inner = self._inner
         assert isinstance(inner, Redrivable)

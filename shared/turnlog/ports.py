@@ -252,12 +252,6 @@ class JobQueue(Protocol):
     def acknowledge(self, receipt: str) -> None:
         """Remove a finished job from the queue. An outdated receipt is no error."""
 
-    def postpone(self, receipt: str, *, seconds: int) -> None:
-        """Make a received job visible again after ``seconds``. An outdated receipt has no effect."""
-
-    def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
-        """Return some of the dead letters without removing them."""
-
 
 @runtime_checkable
 class Redrivable(Protocol):

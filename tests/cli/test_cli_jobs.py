@@ -26,6 +26,7 @@ from turnlog.core.errors import SummariserConfigError, UnavailableError
 from turnlog.engines import location_url
 from turnlog.jobs.models import Job
 from turnlog.server.local_server import LocalServer
+from turnlog.testing.contracts.job_queue import dead_letters
 
 ID, TIME = re.compile(r"\b\d{13}-[a-z0-9]{22}\b"), re.compile(r"20\d\d-\d\d-\d\d[T ][\d:.]+Z?")
 
@@ -241,7 +242,7 @@ def test_redrive_on_aws_takes_the_engine_s_url(monkeypatch: pytest.MonkeyPatch) 
             bury_on_aws(harness, delivery.body)
             queue.acknowledge(delivery.receipt)
         assert ok("jobs", "redrive", *where) == "1 dead letter back in the queue\n"
-        assert queue.dead_letters() == ()
+        assert dead_letters(queue) == []
         assert [job_id in delivery.body for delivery in queue.receive()] == [True]
         refused("jobs", *where, "--url", "dynamodb://turnlog", code=2, says="dynamodb://TABLE")
 

@@ -28,6 +28,7 @@ from turnlog.engines.sqs import SqsJobQueue
 from turnlog.ports import Absent, AttributeValue, ItemTable, Key, Lost, Query
 from turnlog.testing.aws import create_bucket, create_queue, create_table, real_item_limit
 from turnlog.testing.contracts import BlobStoreContract, ItemTableContract, JobQueueContract, RedrivableContract
+from turnlog.testing.contracts.job_queue import dead_letters
 
 REGION = "eu-central-1"
 TABLE, BUCKET, QUEUE = "turnlog", "turnlog-blobs", "turnlog-jobs"
@@ -109,7 +110,6 @@ class TestSqsJobQueueThatFindsItsDeadLetters(RedrivableContract):
 
 def test_a_queue_without_a_redrive_policy_has_no_dead_letters(clients: Clients) -> None:
     queue = SqsJobQueue(clients.sqs, clients.sqs.create_queue(QueueName="plain")["QueueUrl"])
-    assert list(queue.dead_letters()) == []
     assert queue.redrive(lambda _body: "acme") == 0
 
 
@@ -415,8 +415,7 @@ def test_lost_connections_of_blobs_and_jobs_are_unavailable(clients: Clients, bl
         lambda: queue.send("body", group="acme"),
         queue.receive,
         lambda: queue.acknowledge("receipt"),
-        lambda: queue.postpone("receipt", seconds=1),
-        queue.dead_letters,
+        lambda: queue.redrive(lambda _body: "acme"),
     ]
     for call in calls:
         guard.fail(at=1, when="before")
@@ -429,24 +428,17 @@ def test_lost_connections_of_blobs_and_jobs_are_unavailable(clients: Clients, bl
 def test_sqs_may_complain_of_an_outdated_receipt(clients: Clients, code: str) -> None:
     queue = SqsJobQueue(clients.sqs, *_queue_urls(clients, 1, 1))
     guard = FaultyGuard.attach(clients.sqs)
-    for at in (1, 2):
-        guard.fail(at=at, when="before", error=ClientError({"Error": {"Code": code}}, "Receipt"))
+    guard.fail(at=1, when="before", error=ClientError({"Error": {"Code": code}}, "Receipt"))
     queue.acknowledge("receipt")
-    queue.postpone("receipt", seconds=1)
     assert guard.faults_left == 0
 
 
 def test_other_complaints_of_sqs_are_errors(clients: Clients) -> None:
     queue = SqsJobQueue(clients.sqs, *_queue_urls(clients, 1, 1))
     guard = FaultyGuard.attach(clients.sqs)
-    calls: list[Callable[[], Any]] = [
-        lambda: queue.acknowledge("receipt"),
-        lambda: queue.postpone("receipt", seconds=1),
-    ]
-    for call in calls:
-        guard.fail(at=1, when="before", error=ClientError({"Error": {"Code": "AccessDenied"}}, "Receipt"))
-        with pytest.raises(UnavailableError, match="denied"):
-            call()
+    guard.fail(at=1, when="before", error=ClientError({"Error": {"Code": "AccessDenied"}}, "Receipt"))
+    with pytest.raises(UnavailableError, match="denied"):
+        queue.acknowledge("receipt")
 
 
 def test_a_job_carries_its_group(clients: Clients) -> None:
@@ -465,8 +457,6 @@ def test_limits_of_sqs_are_checked_before_a_request(clients: Clients) -> None:
             queue.send("ä" * 524_289, group="acme")
         with pytest.raises(ValueError, match="901"):
             queue.send("body", group="acme", delay_seconds=901)
-        with pytest.raises(ValueError, match="43201"):
-            queue.postpone("receipt", seconds=43_201)
     assert not spent.requests
 
 
@@ -555,15 +545,11 @@ def test_what_is_asked_of_a_queue(clients: Clients) -> None:
     )
     queue.receive()
     queue.receive(limit=3)
-    queue.dead_letters()
-    queue.dead_letters(limit=2)
     queue.redrive(lambda _body: "acme")
     every = {"MessageSystemAttributeNames": ["ApproximateReceiveCount"], "WaitTimeSeconds": 0}
     assert asked == [
         {"QueueUrl": url, "MaxNumberOfMessages": 10, **every},
         {"QueueUrl": url, "MaxNumberOfMessages": 3, **every},
-        {"QueueUrl": dead_url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 0, **every},
-        {"QueueUrl": dead_url, "MaxNumberOfMessages": 2, "VisibilityTimeout": 0, **every},
         {"QueueUrl": dead_url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 300, **every},
     ]
 
@@ -581,16 +567,11 @@ def test_a_queue_may_be_named_and_is_looked_up_once(clients: Clients) -> None:
     with guard.measure() as spent:
         for _ in range(2):
             queue.send("body", group="acme", delay_seconds=0)
-            queue.postpone("receipt", seconds=0)
             assert len(queue.receive(limit=1)) <= 1
-            queue.dead_letters()
+            queue.redrive(lambda _body: None)
     assert (spent.requests["GetQueueUrl"], spent.requests["GetQueueAttributes"]) == (2, 1)
-    for call in (
-        lambda: queue.send("body", group="acme", delay_seconds=-1),
-        lambda: queue.postpone("receipt", seconds=-1),
-    ):
-        with pytest.raises(ValueError, match="-1"):
-            call()
+    with pytest.raises(ValueError, match="-1"):
+        queue.send("body", group="acme", delay_seconds=-1)
 
 
 def test_letters_that_have_no_group_stay_and_can_be_seen_at_once(clients: Clients) -> None:
@@ -599,7 +580,7 @@ def test_letters_that_have_no_group_stay_and_can_be_seen_at_once(clients: Client
         clients.sqs.send_message(QueueUrl=dead_url, MessageBody=body)
     queue = SqsJobQueue(clients.sqs, url, dead_url, look_seconds=0)
     assert queue.redrive(lambda body: "acme" if body == "moved" else None) == 1
-    assert [letter.body for letter in queue.dead_letters()] == ["left"]
+    assert dead_letters(queue) == ["left"]
     assert [delivery.body for delivery in queue.receive()] == ["moved"]
 
 

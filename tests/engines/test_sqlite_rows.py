@@ -13,6 +13,7 @@ from turnlog.core.errors import CorruptError, UnavailableError
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable, SqliteJobQueue
 from turnlog.ports import Key, Query
+from turnlog.testing.contracts.job_queue import dead_letters
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
 KEY = Key("p", "C#1")
@@ -182,11 +183,10 @@ def test_a_dead_job_is_listed_delivered_no_more_and_comes_new_after_a_redrive(da
     queue.jobs.send("a", group="acme")
     for receives in (1, 2):
         assert [delivery.receives for delivery in queue.jobs.receive()] == [receives]
-        assert queue.jobs.dead_letters() == [], "the last delivery may still succeed"
+        assert dead_letters(queue.jobs) == [], "the last delivery may still succeed"
         queue.clock.advance(60)
-    assert [(letter.body, letter.receives, letter.receipt) for letter in queue.jobs.dead_letters()] == [("a", 2, "")]
+    assert dead_letters(queue.jobs) == ["a"]
     assert queue.bodies() == []
-    assert queue.jobs.redrive(lambda body: None) == 0
     assert queue.jobs.redrive(lambda body: "acme") == 1
-    assert queue.jobs.dead_letters() == []
+    assert dead_letters(queue.jobs) == []
     assert [(delivery.body, delivery.receives) for delivery in queue.jobs.receive()] == [("a", 1)]

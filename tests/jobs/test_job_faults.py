@@ -25,6 +25,7 @@ from turnlog.linter.rules import lint
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import JOB_KINDS, BlobStore, Delivery, ItemTable, Query
 from turnlog.server.lambda_calls import LocalContext, sqs_event
+from turnlog.testing.contracts.job_queue import dead_letters
 
 MESSAGE = {"v": 1, "job_id": "1700000000000-a", "kind": "compress", "tenant": "acme", "user": "ada", "session_id": "s"}
 
@@ -300,7 +301,7 @@ def test_an_outage_at_every_call_from_the_queue_to_its_acknowledgement(harness: 
         drain(harness)
         at += 1
     assert tried == boundaries > 7
-    assert list(harness.app.engine.queue.dead_letters()) == []
+    assert dead_letters(harness.app.engine.queue) == []
 
 
 def drain(harness: Any) -> None:

@@ -24,6 +24,7 @@ from turnlog.ports import JOB_KINDS
 from turnlog.server.lambda_calls import Poller
 from turnlog.settings import Settings
 from turnlog.summaries import rounds
+from turnlog.testing.contracts.job_queue import dead_letters
 from turnlog.testing.fixed import SequentialIds
 
 
@@ -278,7 +279,7 @@ def test_poison_becomes_a_dead_letter(harness: Any) -> None:
         assert worker.run_once() == 1
         harness.clock.advance(361)
     assert worker.run_once() == 0
-    assert [letter.body for letter in queue.dead_letters()] == ["poison"]
+    assert dead_letters(queue) == ["poison"]
 
 
 def test_jobs_are_listed_newest_first_with_a_filter(harness: Any) -> None:
@@ -379,4 +380,4 @@ def test_each_job_of_this_machine_is_received_alone_and_has_time_enough(
     polling = poller(harness)
     assert [polling.run_once() for _ in range(4)] == [1, 1, 1, 0]
     assert all(job.status == "done" for job in harness.log().jobs())
-    assert not harness.app.engine.queue.dead_letters()
+    assert not dead_letters(harness.app.engine.queue)

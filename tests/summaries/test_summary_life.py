@@ -25,6 +25,7 @@ from turnlog.core.summaries import LEASE_MS
 from turnlog.linter.rules import lint
 from turnlog.settings import Settings
 from turnlog.summaries.trigger import MAX_FAILURES
+from turnlog.testing.contracts.job_queue import dead_letters
 from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows.policy import classic
 
@@ -126,7 +127,7 @@ def test_s4_down_for_hours_and_drained_without_duplicates(harness: Any) -> None:
     assert len(summariser.requests) == asked <= 1 + 6 * hours, (
         "one try for each request, and one request in ten minutes"
     )
-    assert not harness.app.engine.queue_of("compress").dead_letters()
+    assert not dead_letters(harness.app.engine.queue_of("compress"))
     assert {job.result["status"] for job in harness.log().jobs()} == {"postponed"}
     summarise_with(harness.app, ScriptedSummariser(then="All of it was about orders."))
     harness.clock.advance(seconds=LEASE_MS // 1000 + 1)
@@ -208,4 +209,4 @@ def test_classic_with_a_summariser_that_always_fails_is_what_is_recent(harness: 
     assert session.summary() is None
     most = MAX_FAILURES if isinstance(error, SummariserConfigError) else (24 - 16) // 2
     assert 1 <= len(summariser.requests) <= most
-    assert not harness.app.engine.queue_of("compress").dead_letters()
+    assert not dead_letters(harness.app.engine.queue_of("compress"))

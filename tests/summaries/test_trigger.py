@@ -30,6 +30,7 @@ from turnlog.summaries.trigger import (
     read_attempts,
     write_attempts,
 )
+from turnlog.testing.contracts.job_queue import dead_letters
 
 OWNER = Owner.of("acme", "ada")
 LONG_POLICY = {
@@ -234,7 +235,7 @@ def test_s4_a_summariser_that_is_down_uses_up_no_receives_and_is_asked_again(har
     assert poller(harness).run_once() == 1
     assert "about orders" in session.summary().text
     assert summariser.is_done
-    assert not harness.app.engine.queue_of("compress").dead_letters()
+    assert not dead_letters(harness.app.engine.queue_of("compress"))
 
 
 def test_after_three_failures_that_nothing_mends_it_is_off_until_one_works(

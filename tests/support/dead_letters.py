@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.jobs import waiting
+from turnlog.testing.contracts.job_queue import dead_letters
 
 
 def bury(harness: Any, *bodies: str) -> None:
@@ -29,4 +30,4 @@ def bury_on_aws(harness: Any, *bodies: str) -> None:
 
 
 def letters(harness: Any) -> set[str]:
-    return {letter.body for letter in harness.app.engine.queue.dead_letters()}
+    return set(dead_letters(harness.app.engine.queue))

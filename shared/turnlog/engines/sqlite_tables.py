@@ -323,20 +323,6 @@ class SqliteJobQueue:
         self._database.write(lambda connection: connection.execute(statement, (receipt,)))
         self._change = next(self._changes)
 
-    def postpone(self, receipt: str, *, seconds: int) -> None:
-        statement, visible_ms = "UPDATE jobs SET visible_ms = ? WHERE receipt = ?", self._now_ms() + seconds * 1000
-        self._database.write(lambda connection: connection.execute(statement, (visible_ms, receipt)))
-        self._change = next(self._changes)
-
-    def dead_letters(self, *, limit: int = 10) -> Sequence[Delivery]:
-        statement = (
-            "SELECT id, body, receives FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)"
-            " ORDER BY sent, id LIMIT ?"
-        )
-        values = (self._now_ms(), self._max_receives, limit)
-        rows = self._database.read(lambda connection: connection.execute(statement, values).fetchall())
-        return [Delivery(job_id, body, "", receives) for job_id, body, receives in rows]
-
     def redrive(self, group_of: Callable[[str], str | None]) -> int:
         """Implement `Redrivable`, in one transaction. A job keeps its group."""
         now = self._now_ms()

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _MAX_BODY_BYTES = 1_048_576
 _MAX_DELAY_SECONDS = 900
-_MAX_VISIBILITY_SECONDS = 43_200
 _MAX_RECEIVES = 10
 _REDRIVE_SECONDS = 300
 """Time for which a redrive hides the dead letters that it has received from other redrives."""
@@ -91,22 +90,11 @@ class SqsJobQueue:
         with _unless_outdated("DeleteMessage"):
             self._client.delete_message(QueueUrl=self._url(queue), ReceiptHandle=receipt)
 
-    def postpone(self, receipt: str, *, seconds: int) -> None:
-        """Implement `JobQueue`; ``seconds`` is at most 43,200. An outdated receipt has no effect."""
-        if not 0 <= seconds <= _MAX_VISIBILITY_SECONDS:
-            raise ValueError(f"seconds must be within 0 and {_MAX_VISIBILITY_SECONDS}, not {seconds!r}")
-        self._hide(self._queue, receipt, seconds=seconds)
-
     def _hide(self, queue: str, receipt: str, *, seconds: int) -> None:
         with _unless_outdated("ChangeMessageVisibility"):
             self._client.change_message_visibility(
                 QueueUrl=self._url(queue), ReceiptHandle=receipt, VisibilityTimeout=seconds
             )
-
-    def dead_letters(self, *, limit: int = _MAX_RECEIVES) -> Sequence[Delivery]:
-        """Implement `JobQueue`; without a dead-letter queue, return none."""
-        dead = self._dead_letter_queue()
-        return self._receive(dead, limit, visibility_seconds=0) if dead else ()
 
     def redrive(self, group_of: Callable[[str], str | None]) -> int:
         """Implement `Redrivable`: send each letter to the queue, then delete it from the dead-letter queue."""

@@ -151,9 +151,6 @@ class _SteppedBlobs:
         names: Sequence[str] = self._actor.step(touched, lambda: self._inner.names(prefix))
         return names
 
-    def delete_many(self, names: Sequence[str]) -> None:
-        self._actor.step(Footprint(_BLOBS, tuple(names), writes=True), lambda: self._inner.delete_many(names))
-
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
         touched = Footprint(_BLOBS, (prefix,), low=prefix, high=prefix + "\U0010ffff", writes=True)
         erased: int = self._actor.step(touched, lambda: self._inner.erase(prefix, keep=keep))

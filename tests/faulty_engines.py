@@ -138,9 +138,6 @@ class FaultyBlobStore(BlobStore):
     def names(self, prefix: str) -> Sequence[str]:
         return self._faults.around("blob_names", lambda: self._inner.names(prefix))
 
-    def delete_many(self, names: Sequence[str]) -> None:
-        self._faults.around("blob_delete_many", lambda: self._inner.delete_many(names))
-
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
         return self._faults.around("blob_erase", lambda: self._inner.erase(prefix, keep=keep))
 

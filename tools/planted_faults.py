@@ -388,8 +388,8 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/engines/s3.py",
-                '        _check_deleted(failed, "versions")',
-                "        erased = 0 if failed else erased",
+                "        if failed:",
+                "        erased = 0 if failed else erased\n        if failed and not failed:",
             ),
         ),
         ("tests/log/test_faults_of_aws.py::test_e3_versions_that_s3_keeps_are_no_erased_session",),

@@ -185,9 +185,6 @@ class BlobStore(Protocol):
     def names(self, prefix: str) -> Sequence[str]:
         """Return all names that begin with the prefix, sorted."""
 
-    def delete_many(self, names: Sequence[str]) -> None:
-        """Delete any number of blobs. Missing ones are no error."""
-
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
         """Delete every blob whose name begins with the prefix, except those in ``keep``, with all versions.
 

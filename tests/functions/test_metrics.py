@@ -181,7 +181,7 @@ def test_what_is_left_a_day_after_an_erasure_is_told(harness: Any) -> None:
         harness.clock.advance(25 * 3600)
         harness.app.retain_sessions()
         harness.log().run_jobs()
-    harness.app.engine.blobs.delete_many([keys.blob_prefix + "payload/late"])
+    harness.app.engine.blobs.erase(keys.blob_prefix + "payload/late")
     harness.clock.advance(25 * 3600)
     harness.app.retain_sessions()
     harness.log().run_jobs()

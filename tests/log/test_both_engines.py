@@ -82,7 +82,7 @@ def test_d4_a_hole_and_a_missing_payload_are_typed_errors(harness: Any) -> None:
         list(session.messages())
     harness.app.engine.items.put(payload)
     blob = harness.app.engine.blobs.names("")[0]
-    harness.app.engine.blobs.delete_many([blob])
+    harness.app.engine.blobs.erase(blob)
     with pytest.raises(CorruptError, match="missing"):
         list(session.messages())
     harness.app.engine.items.delete_many([Key(PARTITION, stored(harness, "C#", "C~")[2]["sk"])])

@@ -130,7 +130,7 @@ def test_d4_a_blob_that_is_cut_short_another_or_gone_is_told_by_its_name(
         "bomb": segment_bomb(data) if kind == "seg" else bomb(),
     }
     for what, harmed in harms.items():
-        store.delete_many([name])
+        store.erase(name)
         if harmed is not None:
             store.put(name, harmed)
         items = list(built.wrong(name, f"blob:{'/'.join(name.split('/')[3:])}", "K#large"))

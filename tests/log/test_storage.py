@@ -272,7 +272,7 @@ def test_d4_a_missing_or_changed_payload_is_never_read_as_nothing() -> None:
     blobs.put(blob, whole[:-1])
     with pytest.raises(CorruptError):
         list(session.messages())
-    blobs.delete_many([blob])
+    blobs.erase(blob)
     with pytest.raises(CorruptError, match="missing"):
         list(session.messages())
 

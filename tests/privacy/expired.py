@@ -26,5 +26,5 @@ def expire(harness: Any, keys: SessionKeys, *, tombstones: bool = True) -> None:
         slots = [item for item in gone if str(item["sk"]).startswith("C#")]
         items.write_many([{"pk": item["pk"], "sk": item["sk"], "h": item["h"], "ttl": 2**31} for item in slots])
     items.delete_many([keys.directory])
-    names = [name[len(keys.blob_prefix) :] for name in blobs.names(keys.blob_prefix)]
-    blobs.delete_many([keys.blob_prefix + name for name in names if not kept.needs(name)])
+    names = blobs.names(keys.blob_prefix)
+    blobs.erase(keys.blob_prefix, keep=[name for name in names if kept.needs(name[len(keys.blob_prefix) :])])

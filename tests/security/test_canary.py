@@ -475,7 +475,7 @@ def break_tables(harness: Harness, monkeypatch: pytest.MonkeyPatch, make: Callab
     engine = harness.app.engine
     for port, names in (
         (engine.items, ("get_many", "query", "put", "write_many", "delete_many")),
-        (engine.blobs, ("get", "put", "list", "delete_many", "exists")),
+        (engine.blobs, ("get", "put", "names", "erase")),
         (engine.queue, ("send", "receive")),
     ):
         for name in names:

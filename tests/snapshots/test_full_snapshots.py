@@ -432,7 +432,7 @@ def test_d4_a_part_that_is_missing_or_another_is_told(harness: Any, few: None) -
     for other in (data[:-1], None):
         VERIFIED.clear()
         if other is None:
-            blobs.delete_many([name])
+            blobs.erase(name)
         else:
             blobs.put(name, other)
         with pytest.raises(CorruptError) as raised:

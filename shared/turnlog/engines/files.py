@@ -56,14 +56,6 @@ class FileBlobStore(BlobStore):
     def names(self, prefix: str) -> Sequence[str]:
         return sorted(name for path, name in self._below(prefix) if not path.name.startswith("."))
 
-    def delete_many(self, names: Sequence[str]) -> None:
-        for name in names:
-            path = self._path(name)
-            with _translated():
-                path.unlink(missing_ok=True)
-            if path.parent.is_dir():
-                _sync(path.parent)
-
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
         """Implement `BlobStore`; also delete the unfinished files of puts that ended early, and empty folders."""
         erased, folders = 0, set[Path]()
@@ -140,14 +132,11 @@ class MemoryBlobStore(BlobStore):
         with self._lock:
             return sorted(name for name in self._blobs if name.startswith(prefix))
 
-    def delete_many(self, names: Sequence[str]) -> None:
-        with self._lock:
-            for name in names:
-                self._blobs.pop(name, None)
-
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
-        erased = [name for name in self.names(prefix) if name not in keep]
-        self.delete_many(erased)
+        with self._lock:
+            erased = [name for name in self._blobs if name.startswith(prefix) and name not in keep]
+            for name in erased:
+                del self._blobs[name]
         return len(erased)
 
 

@@ -75,13 +75,11 @@ class S3BlobStore(BlobStore):
                 names += [entry["Key"].removeprefix(self._prefix) for entry in page.get("Contents", [])]
         return sorted(names)
 
-    def delete_many(self, names: Sequence[str]) -> None:
-        """Implement `BlobStore`; raise `UnavailableError` if S3 kept one of the blobs. The others are deleted."""
-        with translated("DeleteObjects"):
-            _check_deleted(self._delete([{"Key": self._prefix + name} for name in dict.fromkeys(names)]), "blobs")
-
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
-        """Implement `BlobStore`: list and delete all versions, a page at a time, until a listing is empty."""
+        """Implement `BlobStore`: list and delete all versions, a page at a time, until a listing is empty.
+
+        Raise `UnavailableError` if S3 kept one of them. The others are deleted.
+        """
         kept, erased = {self._prefix + name for name in keep}, 0
         while count := self._erase_listed(prefix, kept):
             erased += count
@@ -102,11 +100,12 @@ class S3BlobStore(BlobStore):
                 ]
                 failed += self._delete(erasable)
                 erased += len(erasable)
-        _check_deleted(failed, "versions")
+        if failed:
+            raise UnavailableError(f"DeleteObjects kept {len(failed)} versions: {', '.join(sorted(set(failed)))}")
         return erased
 
     def _delete(self, objects: Sequence[ObjectIdentifierTypeDef]) -> list[str]:
-        """Delete objects or versions of them; return the error codes of those that S3 kept."""
+        """Delete versions of objects; return the error codes of those that S3 kept."""
         codes = list[str]()
         for start in range(0, len(objects), _MAX_DELETES):
             chunk = objects[start : start + _MAX_DELETES]
@@ -127,11 +126,6 @@ class S3BlobStore(BlobStore):
         """Return an address that takes exactly so many bytes, signed as that of `url`. Needs ``s3:PutObject``."""
         params = {"Bucket": self._bucket, "Key": self._prefix + name, "ContentLength": size_bytes}
         return self._client.generate_presigned_url("put_object", Params=params, ExpiresIn=seconds)
-
-
-def _check_deleted(failed: Sequence[str], noun: str) -> None:
-    if failed:
-        raise UnavailableError(f"DeleteObjects kept {len(failed)} {noun}: {', '.join(sorted(set(failed)))}")
 
 
 def _chunks(body: Any) -> Iterator[bytes]:

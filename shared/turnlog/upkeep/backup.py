@@ -74,7 +74,7 @@ class Upkeep:
                 try:
                     blobs = _CopiedBlobs(self._engine.blobs, copy.blobs)
                     verification = self._verify_copy(copy, blobs, progress)
-                    copy.blobs.delete_many([name for name in copy.blobs.names("") if name not in blobs.sizes])
+                    copy.blobs.erase("", keep=blobs.sizes)
                 finally:
                     copy.close()
                 if not blobs.missing or attempt == _TRIES - 1:
@@ -132,9 +132,6 @@ class _CopiedBlobs(BlobStore):
 
     def names(self, prefix: str) -> Sequence[str]:
         return self._source.names(prefix)
-
-    def delete_many(self, names: Sequence[str]) -> None:
-        raise _read_only()
 
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
         raise _read_only()

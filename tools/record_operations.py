@@ -67,7 +67,7 @@ def operations() -> list[dict[str, Any]]:
         key = ["T#edges", f"C#{number:012}"]
         made += [{"do": "put", "item": {"key": key, "size": size}}, {"do": "get", "keys": [key]}]
         made.append({"do": "get", "keys": [key], "eventual": True})
-        made.append({"do": "query", "pk": key[0], "low": key[1], "high": key[1], "eventual": number % 2 == 1})
+        made.append({"do": "query", "pk": key[0], "low": key[1], "high": key[1]})
     makers = (_put, _put, _put_if, _put_if, _query, _query, _query_index, _get, _write, _delete, _delete)
     made += [rng.choice(makers)(rng) for _ in range(RANDOM_OPERATIONS)]
     return made
@@ -86,7 +86,7 @@ def _put_if(rng: random.Random) -> dict[str, Any]:
 def _query(rng: random.Random) -> dict[str, Any]:
     low, high = sorted((rng.randrange(14), rng.randrange(14)))
     bounds = {"pk": rng.choice(_PARTITIONS), "low": _sk(low), "high": _sk(high)}
-    rest = {"limit": rng.choice((None, 1, 2, 5)), "descending": rng.random() < 0.5, "eventual": rng.random() < 0.4}
+    rest = {"limit": rng.choice((None, 1, 2, 5)), "descending": rng.random() < 0.5}
     return {"do": "query", **bounds, **rest}
 
 
@@ -157,19 +157,18 @@ def replay(listed: Sequence[Operation], client: DynamoDBClient, table_name: str)
 
 def perform(operation: Operation, table: ItemTable) -> bool:
     """Runs one; whether it lost its condition."""
-    consistent = not operation.get("eventual", False)
     match operation["do"]:
         case "put":
             return isinstance(table.put(item_of(operation["item"]), condition=_condition(operation.get("if"))), Lost)
         case "get":
-            table.get_many([Key(*key) for key in operation["keys"]], consistent=consistent)
+            table.get_many([Key(*key) for key in operation["keys"]], consistent=not operation.get("eventual", False))
         case "write":
             table.write_many([item_of(spec) for spec in operation["items"]])
         case "delete":
             table.delete_many([Key(*key) for key in operation["keys"]])
         case "query":
             fields = {name: operation[name] for name in ("limit", "descending", "index") if name in operation}
-            table.query(Query(operation["pk"], operation["low"], operation["high"], consistent=consistent, **fields))
+            table.query(Query(operation["pk"], operation["low"], operation["high"], **fields))
     return False
 
 

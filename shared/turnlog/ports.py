@@ -76,8 +76,8 @@ class Query:
     """A query for items of a partition with ``low <= sort key <= high``, in bytewise order of the sort key.
 
     An empty ``low`` means from the start; ``low > high`` gives no items. ``limit`` counts items; a page ends early after
-    `MAX_PAGE_BYTES`. ``after`` is the ``next`` of the previous page. With ``index``, ``pk``, ``low`` and ``high`` are keys
-    of that index, whose reads are never consistent.
+    `MAX_PAGE_BYTES`. ``after`` is the ``next`` of the previous page. Reads are consistent, except with ``index``: then ``pk``,
+    ``low`` and ``high`` are keys of that index.
     """
 
     pk: str
@@ -85,7 +85,6 @@ class Query:
     high: str
     descending: bool = False
     limit: int | None = None
-    consistent: bool = True
     index: IndexName | None = None
     after: Mapping[str, str] | None = None
 

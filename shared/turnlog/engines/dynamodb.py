@@ -137,7 +137,7 @@ class DynamoItemTable:
         if query.index:
             request["IndexName"] = query.index
         else:
-            request["ConsistentRead"] = query.consistent
+            request["ConsistentRead"] = True
         if query.limit is not None:
             request["Limit"] = query.limit
         if query.after is not None:

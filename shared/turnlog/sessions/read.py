@@ -133,9 +133,7 @@ class ListSessions(LogUseCase):
         items, partition = list[Item](), OwnerKeys(owner).partition
         size = limit + 1 if status is None else max(limit + 1, _FILTERED_ITEMS)
         for _ in range(_MAX_PAGES):
-            newest = Query(
-                partition, "", "~", descending=True, limit=size, index="activity", consistent=False, after=after
-            )
+            newest = Query(partition, "", "~", descending=True, limit=size, index="activity", after=after)
             page = self._log.items.query(newest)
             items.extend(item for item in page.items if self._is_shown(owner, item, status))
             after = page.next

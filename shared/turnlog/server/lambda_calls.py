@@ -49,8 +49,7 @@ def sqs_event(deliveries: Sequence[Delivery], *, now_ms: int) -> dict[str, Any]:
 
 
 Handler = Callable[[dict[str, Any], Any], dict[str, Any]]
-_BATCH, _IDLE_SECONDS, _TROUBLE_SECONDS = 1, 0.2, 2.0
-"""Batch of 1: a job that waits behind another in a batch may become visible again before it starts, which wastes a receive."""
+_IDLE_SECONDS, _TROUBLE_SECONDS = 0.2, 2.0
 _STOP_SECONDS = 60
 _WORKER_MS = 24 * 3_600_000
 """The remaining time that a worker sees; on this machine nothing ends it."""
@@ -59,7 +58,7 @@ _log = logging.getLogger("turnlog")
 
 
 class Poller:
-    """Polls one queue in a thread between `start` and `stop`. Jobs that a handler reports as failed become visible again."""
+    """Polls one queue in a thread between `start` and `stop`. A job that its handler reports as failed becomes visible again."""
 
     def __init__(
         self,
@@ -67,14 +66,12 @@ class Poller:
         handler: Handler,
         *,
         clock: Clock,
-        batch: int = _BATCH,
         chore: Callable[[], object] | None = None,
     ) -> None:
         """``chore`` runs at the start and then every minute, as a schedule does in AWS."""
         self._queue = queue
         self._handler = handler
         self._clock = clock
-        self._batch = batch
         self._chore = chore
         self._chore_ms = 0
         self._stopping = threading.Event()
@@ -87,7 +84,7 @@ class Poller:
         return self
 
     def stop(self) -> None:
-        """Take no new batch and wait up to a minute for the one under way."""
+        """Take no new job and wait up to a minute for the one under way."""
         self._stopping.set()
         # A thread that is not alive has ended, or will see the stop flag before it does anything.
         if self._thread is not None and self._thread.is_alive():
@@ -95,14 +92,13 @@ class Poller:
         self._thread = None
 
     def run_once(self) -> int:
-        """Handle one batch and return the number of jobs received, 0 when the queue is empty."""
-        deliveries = self._queue.receive(limit=self._batch)
-        if deliveries:
-            answer = self._handler(sqs_event(deliveries, now_ms=self._clock.now_ms()), LocalContext(_WORKER_MS))
-            failed = {failure["itemIdentifier"] for failure in answer.get("batchItemFailures", ())}
-            for delivery in deliveries:
-                if delivery.job_id not in failed:
-                    self._queue.acknowledge(delivery.receipt)
+        """Handle one job and return the number of jobs received, 0 when the queue is empty."""
+        # One at a time: a job that waits behind another may become visible again before it starts, which wastes a receive.
+        deliveries = self._queue.receive(limit=1)
+        for delivery in deliveries:
+            answer = self._handler(sqs_event([delivery], now_ms=self._clock.now_ms()), LocalContext(_WORKER_MS))
+            if not answer.get("batchItemFailures"):
+                self._queue.acknowledge(delivery.receipt)
         return len(deliveries)
 
     def run_chore(self) -> None:

@@ -92,13 +92,13 @@ class MotoService:
         return Api(routes_of(function.resource), lambda: app)
 
     def _poller(self, source: EventSource) -> Poller:
-        """Return the poller of an event source mapping, with its queue, worker and batch size."""
+        """Return the poller of an event source mapping, with its queue and worker."""
         function = self.stack.functions[source.function]
         worker = make_worker(QUEUES[function.resource], self.app_of(function.name))
         # Nothing is scheduled here: the eraser's poller makes the call that the template schedules.
         scheduled = next(name for name, other in self.stack.functions.items() if other.resource == "retention")
         chore = self.app_of(scheduled).retain_sessions if function.resource == "erase" else None
-        return Poller(self.queue_of(source), worker, clock=self._clock, batch=source.batch, chore=chore)
+        return Poller(self.queue_of(source), worker, clock=self._clock, chore=chore)
 
 
 @contextmanager

@@ -200,7 +200,6 @@ def _put_code_elsewhere(source: dict[str, Any]) -> None:
 
 
 STACK = "turnlog"
-MAX_BATCH = 10
 
 NOT_CREATED: Mapping[str, str] = {
     "AWS::ApiGatewayV2::Api": "the local server answers",
@@ -259,12 +258,11 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class EventSource:
-    """A queue that invokes a function with at most ``batch`` jobs at once."""
+    """A queue that invokes a function."""
 
     function: str
     queue_url: str
     dead_letter_url: str
-    batch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +311,7 @@ def deploy(template: Template, clients: Clients) -> Stack:
         },
         routes=template.routes,
         sources=tuple(
-            _source(clients, outputs[arns[source]], str(properties["FunctionName"]), int(properties["BatchSize"]))
+            _source(clients, outputs[arns[source]], str(properties["FunctionName"]))
             for source, properties in template.sources.items()
         ),
     )
@@ -372,14 +370,14 @@ def _create(
     return resources, {output["OutputKey"]: str(output["OutputValue"]) for output in stack.get("Outputs", [])}
 
 
-def _source(clients: Clients, arn: str, function: str, batch: int) -> EventSource:
+def _source(clients: Clients, arn: str, function: str) -> EventSource:
     url = clients.sqs.get_queue_url(QueueName=arn.rpartition(":")[2])["QueueUrl"]
     attributes = clients.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])
     policy = json.loads(attributes.get("Attributes", {}).get("RedrivePolicy", "{}"))
     if not policy:
         raise InvalidInputError(f"the queue of {function} has no dead-letter queue", code="invalid_template")
     dead = clients.sqs.get_queue_url(QueueName=str(policy["deadLetterTargetArn"]).rpartition(":")[2])["QueueUrl"]
-    return EventSource(function, url, dead, min(batch, MAX_BATCH))
+    return EventSource(function, url, dead)
 
 
 def _created_resources(template: Template) -> dict[str, Any]:

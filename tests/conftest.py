@@ -312,8 +312,8 @@ def moto_harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harness]:
         clients, clock = Clients("eu-central-1", max_attempts=1), FixedClock()
         create_table(clients.dynamodb, "turnlog")
         create_bucket(clients.s3, "turnlog-blobs")
-        urls = create_queue(clients.sqs, "jobs", visibility_seconds=360, max_receives=5)
-        queue = SqsJobQueue(clients.sqs, *urls, look_seconds=0)  # moto has one host, which knows all letters
+        url, _ = create_queue(clients.sqs, "jobs", visibility_seconds=360, max_receives=5)
+        queue = SqsJobQueue(clients.sqs, url, look_seconds=0)  # moto has one host, which knows all letters
         guard = FaultyGuard.attach(clients.dynamodb, clients.s3, clients.sqs)
         table = DynamoItemTable(clients.dynamodb, "turnlog", sleep=clock.sleep)
         engine = Engine("dynamodb", table, S3BlobStore(clients.s3, "turnlog-blobs"), queue, lambda: None)

@@ -165,12 +165,12 @@ def test_each_function_has_the_engine_that_the_template_says(served: Served) -> 
 def test_each_queue_is_given_to_its_worker(served: Served) -> None:
     stack = served.service.stack
     names = {resource.logical_id: resource.name for resource in stack.resources}
-    values = {source.function: (source.queue_url, source.dead_letter_url) for source in stack.sources}
+    values = {source.function: source.queue_url for source in stack.sources}
     assert values == {
-        "CompressWorker": (names["CompressQueue"], names["CompressDeadLetters"]),
-        "SnapshotWorker": (names["SnapshotQueue"], names["SnapshotDeadLetters"]),
-        "EraseWorker": (names["EraseQueue"], names["EraseDeadLetters"]),
-        "OffloadWorker": (names["OffloadQueue"], names["OffloadDeadLetters"]),
+        "CompressWorker": names["CompressQueue"],
+        "SnapshotWorker": names["SnapshotQueue"],
+        "EraseWorker": names["EraseQueue"],
+        "OffloadWorker": names["OffloadQueue"],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import traceback
 from collections.abc import Callable, Iterator
@@ -80,8 +81,8 @@ class TestSqsJobQueue(JobQueueContract, RedrivableContract):
 
     @pytest.fixture
     def queue(self, clients: Clients) -> SqsJobQueue:
-        urls = _queue_urls(clients, self.visibility_seconds, self.max_receives)
-        return SqsJobQueue(clients.sqs, *urls, look_seconds=0)  # moto's clock stands still: a wait would not end
+        url, _ = _queue_urls(clients, self.visibility_seconds, self.max_receives)
+        return SqsJobQueue(clients.sqs, url, look_seconds=0)  # moto's clock stands still: a wait would not end
 
     @pytest.fixture
     def advance(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
@@ -97,17 +98,6 @@ class TestSqsJobQueue(JobQueueContract, RedrivableContract):
         return advance
 
 
-class TestSqsJobQueueThatFindsItsDeadLetters(RedrivableContract):
-    """By the redrive policy of the queue: an engine's URL names the queue only."""
-
-    advance = TestSqsJobQueue.advance
-
-    @pytest.fixture
-    def queue(self, clients: Clients) -> SqsJobQueue:
-        url, _ = _queue_urls(clients, self.visibility_seconds, self.max_receives)
-        return SqsJobQueue(clients.sqs, url, look_seconds=0)
-
-
 def test_a_queue_without_a_redrive_policy_has_no_dead_letters(clients: Clients) -> None:
     queue = SqsJobQueue(clients.sqs, clients.sqs.create_queue(QueueName="plain")["QueueUrl"])
     assert queue.redrive(lambda _body: "acme") == 0
@@ -116,12 +106,12 @@ def test_a_queue_without_a_redrive_policy_has_no_dead_letters(clients: Clients) 
 def test_a_redrive_that_ends_in_between_loses_no_letter(clients: Clients) -> None:
     """Before and after each of its requests: the job is in the queue, among the dead letters, or in both."""
     guard = FaultyGuard.attach(clients.sqs)
-    for at in range(1, 5):
+    for at in range(1, 7):
         for when in _BEFORE_AND_AFTER:
             names = {"visibility_seconds": 0, "max_receives": 1}
             url, dead_url = create_queue(clients.sqs, f"q-{at}-{when}", **names)
             clients.sqs.send_message(QueueUrl=dead_url, MessageBody="letter")
-            queue = SqsJobQueue(clients.sqs, url, dead_url, look_seconds=0)
+            queue = SqsJobQueue(clients.sqs, url, look_seconds=0)
             guard.fail(at, when)
             with contextlib.suppress(UnavailableError):
                 queue.redrive(lambda _body: "acme")
@@ -348,7 +338,7 @@ def test_a_missing_table_bucket_or_queue_is_told_as_such(clients: Clients) -> No
         lambda: DynamoItemTable(clients.dynamodb, "none").put(_item("C#1")),
         lambda: S3BlobStore(clients.s3, "none").put("a", b""),
         lambda: S3BlobStore(clients.s3, "none").get("a"),
-        lambda: SqsJobQueue(clients.sqs, url + "-none", url).send("body", group="acme"),
+        lambda: SqsJobQueue(clients.sqs, url + "-none").send("body", group="acme"),
     ]
     for call in calls:
         with pytest.raises(UnavailableError) as caught:
@@ -406,7 +396,7 @@ def test_a_blob_that_s3_keeps_is_an_error_and_the_others_are_deleted(clients: Cl
 
 def test_lost_connections_of_blobs_and_jobs_are_unavailable(clients: Clients, blobs: S3BlobStore) -> None:
     guard = FaultyGuard.attach(clients.s3, clients.sqs)
-    queue = SqsJobQueue(clients.sqs, *_queue_urls(clients, 1, 1))
+    queue = SqsJobQueue(clients.sqs, _queue_urls(clients, 1, 1)[0])
     calls: list[Callable[[], Any]] = [
         lambda: blobs.put("a", b""),
         lambda: blobs.get("a"),
@@ -426,7 +416,7 @@ def test_lost_connections_of_blobs_and_jobs_are_unavailable(clients: Clients, bl
 
 @pytest.mark.parametrize("code", ["ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight"])
 def test_sqs_may_complain_of_an_outdated_receipt(clients: Clients, code: str) -> None:
-    queue = SqsJobQueue(clients.sqs, *_queue_urls(clients, 1, 1))
+    queue = SqsJobQueue(clients.sqs, _queue_urls(clients, 1, 1)[0])
     guard = FaultyGuard.attach(clients.sqs)
     guard.fail(at=1, when="before", error=ClientError({"Error": {"Code": code}}, "Receipt"))
     queue.acknowledge("receipt")
@@ -434,7 +424,7 @@ def test_sqs_may_complain_of_an_outdated_receipt(clients: Clients, code: str) ->
 
 
 def test_other_complaints_of_sqs_are_errors(clients: Clients) -> None:
-    queue = SqsJobQueue(clients.sqs, *_queue_urls(clients, 1, 1))
+    queue = SqsJobQueue(clients.sqs, _queue_urls(clients, 1, 1)[0])
     guard = FaultyGuard.attach(clients.sqs)
     guard.fail(at=1, when="before", error=ClientError({"Error": {"Code": "AccessDenied"}}, "Receipt"))
     with pytest.raises(UnavailableError, match="denied"):
@@ -442,15 +432,15 @@ def test_other_complaints_of_sqs_are_errors(clients: Clients) -> None:
 
 
 def test_a_job_carries_its_group(clients: Clients) -> None:
-    url, dead_url = _queue_urls(clients, 1, 1)
-    SqsJobQueue(clients.sqs, url, dead_url).send("body", group="acme")
+    url, _ = _queue_urls(clients, 1, 1)
+    SqsJobQueue(clients.sqs, url).send("body", group="acme")
     (message,) = clients.sqs.receive_message(QueueUrl=url, MessageSystemAttributeNames=["MessageGroupId"])["Messages"]
     assert message["Attributes"] == {"MessageGroupId": "acme"}
 
 
 def test_limits_of_sqs_are_checked_before_a_request(clients: Clients) -> None:
     guard = FaultyGuard.attach(clients.sqs)
-    queue = SqsJobQueue(clients.sqs, *_queue_urls(clients, 1, 1))
+    queue = SqsJobQueue(clients.sqs, _queue_urls(clients, 1, 1)[0])
     queue.send("x" * 1_048_576, group="acme", delay_seconds=900)
     with guard.measure() as spent:
         with pytest.raises(TooLargeError):
@@ -539,7 +529,7 @@ def test_a_client_of_a_service_is_kept_for_each_time_out_and_its_connections_ali
 
 def test_what_is_asked_of_a_queue(clients: Clients) -> None:
     url, dead_url = _queue_urls(clients, 1, 1)
-    queue, asked = SqsJobQueue(clients.sqs, url, dead_url, look_seconds=0), list[dict[str, Any]]()
+    queue, asked = SqsJobQueue(clients.sqs, url, look_seconds=0), list[dict[str, Any]]()
     clients.sqs.meta.events.register(
         "provide-client-params.sqs.ReceiveMessage", lambda params, **_: asked.append(dict(params))
     )
@@ -555,9 +545,15 @@ def test_what_is_asked_of_a_queue(clients: Clients) -> None:
 
 
 def test_a_redrive_waits_a_second_so_that_all_hosts_of_sqs_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    aws = AnsweredRequests(monkeypatch)
-    SqsJobQueue(Clients(REGION).sqs, "https://jobs", "https://dead").redrive(lambda _body: "acme")
-    assert [request.body["WaitTimeSeconds"] for request in aws.requests] == [1]
+    policy = json.dumps({"deadLetterTargetArn": "arn:aws:sqs:eu-central-1:111122223333:dead"})
+    answers = {
+        "GetQueueAttributes": lambda _body: {"Attributes": {"RedrivePolicy": policy}},
+        "GetQueueUrl": lambda body: {"QueueUrl": f"https://{body['QueueName']}"},
+    }
+    aws = AnsweredRequests(monkeypatch, answers)
+    SqsJobQueue(Clients(REGION).sqs, "https://jobs").redrive(lambda _body: "acme")
+    last = aws.requests[-1].body
+    assert (last["QueueUrl"], last["WaitTimeSeconds"]) == ("https://dead", 1)
 
 
 def test_a_queue_may_be_named_and_is_looked_up_once(clients: Clients) -> None:
@@ -578,7 +574,7 @@ def test_letters_that_have_no_group_stay_and_can_be_seen_at_once(clients: Client
     url, dead_url = _queue_urls(clients, 1, 1)
     for body in ("left", "moved"):
         clients.sqs.send_message(QueueUrl=dead_url, MessageBody=body)
-    queue = SqsJobQueue(clients.sqs, url, dead_url, look_seconds=0)
+    queue = SqsJobQueue(clients.sqs, url, look_seconds=0)
     assert queue.redrive(lambda body: "acme" if body == "moved" else None) == 1
     assert dead_letters(queue) == ["left"]
     assert [delivery.body for delivery in queue.receive()] == ["moved"]

@@ -122,10 +122,10 @@ class TestMinistackJobQueue(JobQueueContract):
     @pytest.fixture
     def queue(self, ministack: Clients) -> SqsJobQueue:
         name = f"turnlog-{secrets.token_hex(4)}"
-        urls = create_queue(
+        url, _ = create_queue(
             ministack.sqs, name, visibility_seconds=self.visibility_seconds, max_receives=self.max_receives
         )
-        return SqsJobQueue(ministack.sqs, *urls)
+        return SqsJobQueue(ministack.sqs, url)
 
     @pytest.fixture
     def advance(self) -> Advance:

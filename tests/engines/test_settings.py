@@ -130,7 +130,7 @@ def test_a_table_and_a_bucket_are_enough_and_have_no_jobs(aws: AnsweredRequests)
 
 
 def test_each_kind_of_job_goes_to_the_queue_of_its_name_and_others_to_the_common_one(aws: AnsweredRequests) -> None:
-    queues = "queue=common&dead_letters=dead&compress_queue=c&snapshot_queue=s&offload_queue=o"
+    queues = "queue=common&compress_queue=c&snapshot_queue=s&offload_queue=o"
 
     def queue_of(engine: Engine, kind: JobKind) -> str:
         queue = engine.queue_of(kind)
@@ -148,7 +148,7 @@ def test_each_kind_of_job_goes_to_the_queue_of_its_name_and_others_to_the_common
         **dict.fromkeys(("erase", "erase_user", "sweep", "redact"), "common"),
         "offload": "o",
     }
-    assert [dead_letters_of(queue) for queue in (engine.queue, engine.queue_of("seal"))] == ["dead", "c-dead"]
+    assert [dead_letters_of(queue) for queue in (engine.queue, engine.queue_of("seal"))] == ["common-dead", "c-dead"]
     alone = engine_of("dynamodb://t?bucket=b&erase_queue=e&region=eu-west-1")
     assert alone.queue is None and alone.queue_of("seal") is None
     assert queue_of(alone, "redact") == "e"

@@ -175,7 +175,7 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
     their kinds. All are names or URLs.
     """
     own_queues = {f"{name}_queue": kinds for name, kinds in QUEUES.items()}
-    known = {"bucket", "queue", "dead_letters", "region", *own_queues}
+    known = {"bucket", "queue", "region", *own_queues}
     if not table or "bucket" not in query or set(query) - known:
         raise _invalid(f"engine {settings.engine[:200]!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R")
     from turnlog.engines.aws_clients import Clients
@@ -190,7 +190,7 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
         from turnlog.engines.sqs import SqsJobQueue
 
         if "queue" in query:
-            queue = SqsJobQueue(clients.sqs, query["queue"][0], query.get("dead_letters", [""])[0])
+            queue = SqsJobQueue(clients.sqs, query["queue"][0])
         for name, kinds in own_queues.items():
             if name in query:
                 queues |= dict.fromkeys(kinds, SqsJobQueue(clients.sqs, query[name][0]))

@@ -52,16 +52,15 @@ class SqsJobQueue:
     A message group on a standard queue keeps no order. It makes the queue fair: one tenant's backlog does not delay the others.
     """
 
-    def __init__(self, client: SQSClient, queue: str, dead_letters: str = "", *, look_seconds: int = 1) -> None:
-        """``queue`` and ``dead_letters`` are URLs, or names that are resolved at their first use.
+    def __init__(self, client: SQSClient, queue: str, *, look_seconds: int = 1) -> None:
+        """``queue`` is a URL, or a name that is resolved at its first use. Its redrive policy names the dead-letter queue.
 
-        Without ``dead_letters``, the redrive policy of ``queue`` names the dead-letter queue. ``look_seconds`` is the time that
-        `redrive` waits for a letter: without a wait, SQS queries only some of its hosts.
+        ``look_seconds`` is the time that `redrive` waits for a letter: without a wait, SQS queries only some of its hosts.
         """
         self._client = client
         self._look_seconds = look_seconds
         self._queue = queue
-        self._dead_letters: str | None = dead_letters or None
+        self._dead_letters: str | None = None
         self._urls: dict[str, str] = {}
 
     def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
@@ -123,7 +122,7 @@ class SqsJobQueue:
         return moved
 
     def _dead_letter_queue(self) -> str:
-        """Return the name or URL of the dead-letter queue; empty if there is none."""
+        """Return the name of the dead-letter queue; empty if there is none."""
         if self._dead_letters is None:
             with translated("GetQueueAttributes"):
                 answer = self._client.get_queue_attributes(

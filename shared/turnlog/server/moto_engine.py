@@ -75,7 +75,7 @@ class MotoService:
     def queue_of(self, source: EventSource) -> JobQueue:
         from turnlog.engines.sqs import SqsJobQueue
 
-        return SqsJobQueue(self._clients.sqs, source.queue_url, source.dead_letter_url)
+        return SqsJobQueue(self._clients.sqs, source.queue_url)
 
     def start_workers(self) -> None:
         """Poll the queue of each event source for its worker until `close`."""

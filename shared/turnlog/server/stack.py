@@ -262,7 +262,6 @@ class EventSource:
 
     function: str
     queue_url: str
-    dead_letter_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +310,7 @@ def deploy(template: Template, clients: Clients) -> Stack:
         },
         routes=template.routes,
         sources=tuple(
-            _source(clients, outputs[arns[source]], str(properties["FunctionName"]))
+            EventSource(str(properties["FunctionName"]), _queue_url(clients, outputs[arns[source]]))
             for source, properties in template.sources.items()
         ),
     )
@@ -370,14 +369,8 @@ def _create(
     return resources, {output["OutputKey"]: str(output["OutputValue"]) for output in stack.get("Outputs", [])}
 
 
-def _source(clients: Clients, arn: str, function: str) -> EventSource:
-    url = clients.sqs.get_queue_url(QueueName=arn.rpartition(":")[2])["QueueUrl"]
-    attributes = clients.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])
-    policy = json.loads(attributes.get("Attributes", {}).get("RedrivePolicy", "{}"))
-    if not policy:
-        raise InvalidInputError(f"the queue of {function} has no dead-letter queue", code="invalid_template")
-    dead = clients.sqs.get_queue_url(QueueName=str(policy["deadLetterTargetArn"]).rpartition(":")[2])["QueueUrl"]
-    return EventSource(function, url, dead)
+def _queue_url(clients: Clients, arn: str) -> str:
+    return clients.sqs.get_queue_url(QueueName=arn.rpartition(":")[2])["QueueUrl"]
 
 
 def _created_resources(template: Template) -> dict[str, Any]:

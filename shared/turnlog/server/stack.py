@@ -74,14 +74,9 @@ class Template:
         }
 
     def _function_of(self, expression: object) -> str:
-        """Return the function that an expression of an ARN or a name refers to, directly or by an alias."""
-        for name in referred(expression):
-            resource = self.resources.get(name, {})
-            if resource.get("Type") == "AWS::Lambda::Function":
-                return name
-            if resource.get("Type") in ("AWS::Lambda::Alias", "AWS::Lambda::Version"):
-                return self._function_of(resource["Properties"]["FunctionName"])
-        raise InvalidInputError(f"no function of the template is meant by {expression!r}", code="invalid_template")
+        """Return the function to which an expression of an ARN or a name refers."""
+        functions = dict(self.of_type("AWS::Lambda::Function"))
+        return next(name for name in referred(expression) if name in functions)
 
 
 def need_extra() -> None:
@@ -107,20 +102,14 @@ def template_path() -> Path:
 def expand(path: Path, parameters: Mapping[str, str] | None = None) -> Template:
     """Expand a SAM template to plain CloudFormation, without network. Missing parameters get their defaults."""
     need_extra()
-    import yaml
     from boto3 import Session
     from samtranslator.model.exceptions import InvalidDocumentException
     from samtranslator.parser.parser import Parser
     from samtranslator.translator.translator import Translator
     from samtranslator.yaml_helper import yaml_parse
 
-    try:
-        source = yaml_parse(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise InvalidInputError(f"{str(path)!r} is not YAML: {error}", code="invalid_template") from error
-    if not isinstance(source, dict) or not isinstance(source.get("Resources"), dict):
-        raise InvalidInputError(f"{str(path)!r} has no resources", code="invalid_template")
-    source = json.loads(json.dumps(source))  # an alias is one object in two places, and the translator changes objects
+    # An alias is one object in two places, and the translator changes objects.
+    source = json.loads(json.dumps(yaml_parse(path.read_text(encoding="utf-8"))))
     values = _parameters(source, parameters or {})
     # The translator warns about usage metrics that it could not send to AWS.
     logging.getLogger("samtranslator.metrics").setLevel(logging.ERROR)
@@ -157,7 +146,7 @@ def referred(expression: object) -> Iterator[str]:
             if key == "Ref" and isinstance(value, str):
                 yield value
             elif key == "Fn::GetAtt":
-                yield str(value[0]) if isinstance(value, list) else str(value).partition(".")[0]
+                yield str(value[0])
             elif key == "Fn::Sub":
                 text = value[0] if isinstance(value, list) else value
                 yield from _SUBSTITUTED.findall(text)
@@ -179,13 +168,7 @@ def _parameters(source: Mapping[str, Any], values: Mapping[str, str]) -> dict[st
     unknown = values.keys() - declared.keys()
     if unknown:
         raise InvalidInputError(f"the template has no parameter {', '.join(sorted(unknown))}", code="invalid_template")
-    missing = [name for name, declaration in declared.items() if name not in values and "Default" not in declaration]
-    if missing:
-        raise InvalidInputError(f"the template's parameter {', '.join(missing)} has no value", code="invalid_template")
-    return {
-        name: values[name] if name in values else text_of(declaration["Default"])
-        for name, declaration in declared.items()
-    }
+    return {name: text_of(declaration["Default"]) for name, declaration in declared.items()} | dict(values)
 
 
 def _put_code_elsewhere(source: dict[str, Any]) -> None:
@@ -203,26 +186,19 @@ STACK = "turnlog"
 
 NOT_CREATED: Mapping[str, str] = {
     "AWS::ApiGatewayV2::Api": "the local server answers",
-    "AWS::ApiGatewayV2::ApiMapping": "the local server answers",
-    "AWS::ApiGatewayV2::Authorizer": "who calls comes from headers",
-    "AWS::ApiGatewayV2::DomainName": "the local server answers",
     "AWS::ApiGatewayV2::Stage": "the local server answers",
     "AWS::CloudWatch::Alarm": "nothing is notified on this machine",
     "AWS::CloudWatch::Dashboard": "not shown on this machine",
     "AWS::Events::Rule": "nothing is scheduled on this machine",
-    "AWS::IAM::ManagedPolicy": "moto checks no permissions",
     "AWS::IAM::Role": "moto checks no permissions",
-    "AWS::Lambda::Alias": "the handler runs in this process",
     "AWS::Lambda::EventSourceMapping": "the poller calls the worker",
     "AWS::Lambda::Function": "the handler runs in this process",
     "AWS::Lambda::LayerVersion": "the package is already importable",
     "AWS::Lambda::Permission": "moto checks no permissions",
-    "AWS::Lambda::Version": "the handler runs in this process",
     "AWS::Logs::LogGroup": "logs go to this process's stderr",
     "AWS::Logs::MetricFilter": "not shown on this machine",
     "AWS::S3::BucketPolicy": "moto's CloudFormation has none",
     "AWS::SQS::QueuePolicy": "moto checks no permissions",
-    "AWS::Scheduler::Schedule": "nothing is scheduled on this machine",
 }
 """Resource types that are not created in the emulator, and why. `deploy` creates all other types, or fails."""
 
@@ -253,7 +229,7 @@ class Function:
     @property
     def resource(self) -> str:
         """The resource whose routes or jobs the function serves: the module of its handler, such as ``append``."""
-        return self.handler.split(".")[-2] if self.handler.count(".") == 2 else ""
+        return self.handler.split(".")[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,15 +332,12 @@ def _create(
         raise UnavailableError(f"the stack is {stack['StackStatus']}", code="not_deployed")
     entries = client.describe_stack_resources(StackName=STACK)["StackResources"]
     by_id = {entry["LogicalResourceId"]: entry for entry in entries if "LogicalResourceId" in entry}
-    conditional = {key for key, resource in resources_made.items() if "Condition" in resource}
-    left_out = resources_made.keys() - by_id.keys() - conditional
+    left_out = resources_made.keys() - by_id.keys()
     if left_out:
         kinds = ", ".join(f"{key} ({resources_made[key]['Type']})" for key in sorted(left_out))
         raise UnavailableError(f"the emulator did not make {kinds}", code="not_deployed")
     resources = tuple(
-        Resource(key, str(resources_made[key]["Type"]), str(by_id[key]["PhysicalResourceId"]))
-        for key in resources_made
-        if key in by_id
+        Resource(key, str(resources_made[key]["Type"]), str(by_id[key]["PhysicalResourceId"])) for key in resources_made
     )
     return resources, {output["OutputKey"]: str(output["OutputValue"]) for output in stack.get("Outputs", [])}
 

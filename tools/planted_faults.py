@@ -491,7 +491,7 @@ PLANTED: tuple[Planted, ...] = (
         "a log line has the text of an error",
         (
             (
-                f"{_CODE}/http/logs.py",
+                f"{_CODE}/core/errors.py",
                 'descriptions.append(f"{type(current).__name__} at',
                 'descriptions.append(f"{type(current).__name__} {current} at',
             ),

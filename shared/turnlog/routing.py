@@ -125,24 +125,24 @@ class Route:
         return [part[1:-1] for part in self.key.split("/") if part.startswith("{")]
 
 
-RESOURCES: Mapping[str, tuple[str, ...]] = {
-    "sessions": ("sessions.routes",),
-    "append": ("sessions.append_routes",),
-    "messages": ("sessions.message_routes",),
-    "build_context": ("sessions.context_routes",),
-    "lint": ("linter.routes",),
-    "search": ("search.routes",),
-    "state": ("sessions.state_routes",),
-    "history": ("sessions.history_routes",),
-    "compress": ("summaries.routes",),
-    "snapshot": ("snapshots.routes",),
-    "erase": ("privacy.routes",),
-    "export": ("snapshots.export_routes",),
-    "memory": ("memory.routes",),
-    "jobs": ("jobs.routes",),
-    "health": ("http.health_routes",),
+RESOURCES: Mapping[str, str] = {
+    "sessions": "sessions.routes",
+    "append": "sessions.append_routes",
+    "messages": "sessions.message_routes",
+    "build_context": "sessions.context_routes",
+    "lint": "linter.routes",
+    "search": "search.routes",
+    "state": "sessions.state_routes",
+    "history": "sessions.history_routes",
+    "compress": "summaries.routes",
+    "snapshot": "snapshots.routes",
+    "erase": "privacy.routes",
+    "export": "snapshots.export_routes",
+    "memory": "memory.routes",
+    "jobs": "jobs.routes",
+    "health": "http.health_routes",
 }
-"""Resource -> the modules with its routes, below `turnlog`, in the order of openapi.json."""
+"""Resource -> the module with its routes, below `turnlog`, in the order of openapi.json."""
 SERVED_BY: Mapping[str, str] = {"search": "messages", "history": "state"}
 """Resource -> the resource whose Lambda function serves it too: nearly the same rights (ADR 50). The others have their own."""
 
@@ -158,7 +158,7 @@ def routes_of(function: str) -> tuple[Route, ...]:
 
 
 def _routes_of(resources: Iterable[str]) -> tuple[Route, ...]:
-    modules = [(resource, import_module(f"turnlog.{name}")) for resource in resources for name in RESOURCES[resource]]
+    modules = [(resource, import_module(f"turnlog.{RESOURCES[resource]}")) for resource in resources]
     return tuple(replace(route, resource=resource) for resource, module in modules for route in module.ROUTES)
 
 

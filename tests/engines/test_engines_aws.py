@@ -64,7 +64,7 @@ def table(clients: Clients, guard: FaultyGuard, pauses: list[float]) -> DynamoIt
 @pytest.fixture
 def blobs(clients: Clients) -> S3BlobStore:
     create_bucket(clients.s3, BUCKET)
-    return S3BlobStore(clients.s3, BUCKET, "blobs/")
+    return S3BlobStore(clients.s3, BUCKET)
 
 
 class TestDynamoItemTable(ItemTableContract):
@@ -315,7 +315,7 @@ def test_a_blob_that_is_there_and_denied_is_not_a_missing_one(clients: Clients, 
     with pytest.raises(UnavailableError) as caught:
         blobs.get(name)
     assert caught.value.error_code == DENIED
-    clients.s3.delete_object(Bucket=BUCKET, Key=f"blobs/{name}")
+    clients.s3.delete_object(Bucket=BUCKET, Key=name)
     guard.fail(at=1, when="before", error=denied)
     assert blobs.get(name) is None
 
@@ -351,7 +351,7 @@ def test_a_missing_table_bucket_or_queue_is_told_as_such(clients: Clients) -> No
 
 def test_a_blob_that_lost_its_checksum_is_corrupt(clients: Clients, blobs: S3BlobStore) -> None:
     blobs.put("a", b"as written")
-    s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET].keys["blobs/a"].value = b"as read..."
+    s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[BUCKET].keys["a"].value = b"as read..."
     with pytest.raises(CorruptError, match="'a'"):
         blobs.get("a")
 
@@ -359,24 +359,15 @@ def test_a_blob_that_lost_its_checksum_is_corrupt(clients: Clients, blobs: S3Blo
 def test_a_blob_of_s3_has_an_address_that_is_signed_for_it(blobs: S3BlobStore) -> None:
     url = blobs.url("s/a", seconds=60, filename="a.zip")
     assert url is not None
-    assert f"{BUCKET}/blobs/s/a?" in url or f"{BUCKET}.s3.amazonaws.com/blobs/s/a?" in url
+    assert f"{BUCKET}/s/a?" in url or f"{BUCKET}.s3.amazonaws.com/s/a?" in url
     assert "X-Amz-Expires=60" in url and "X-Amz-Signature=" in url
-
-
-def test_the_prefix_keeps_stores_apart(clients: Clients, blobs: S3BlobStore) -> None:
-    other = S3BlobStore(clients.s3, BUCKET, "other/")
-    blobs.put("a", b"1")
-    other.put("a", b"2")
-    assert list(blobs.names("")) == ["a"]
-    blobs.erase("a")
-    assert other.get("a") == b"2"
 
 
 def test_old_versions_go_with_what_was_deleted_before(clients: Clients, blobs: S3BlobStore) -> None:
     clients.s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
     for data in (b"first", b"second"):
         blobs.put("s/a", data)
-    clients.s3.delete_object(Bucket=BUCKET, Key="blobs/s/a")
+    clients.s3.delete_object(Bucket=BUCKET, Key="s/a")
     blobs.put("s/b", b"x")
     assert blobs.erase("s/") >= 3
     left = clients.s3.list_object_versions(Bucket=BUCKET)

@@ -112,7 +112,7 @@ class TestMinistackBlobStore(BlobStoreContract):
 
     @pytest.fixture
     def blobs(self, ministack: Clients, ministack_bucket: str) -> S3BlobStore:
-        return S3BlobStore(ministack.s3, ministack_bucket, f"contract-{secrets.token_hex(4)}/")
+        return S3BlobStore(ministack.s3, ministack_bucket)
 
 
 @pytest.mark.network

@@ -8,7 +8,6 @@ The table is of the schema of `turnlog.testing.aws.create_table`. What the tests
 from __future__ import annotations
 
 import os
-import secrets
 
 import pytest
 
@@ -36,4 +35,4 @@ class TestRealBlobStore(BlobStoreContract):
     @pytest.fixture
     def blobs(self) -> S3BlobStore:
         assert BUCKET is not None
-        return S3BlobStore(Clients(None).s3, BUCKET, f"contract-{secrets.token_hex(4)}/")
+        return S3BlobStore(Clients(None).s3, BUCKET)

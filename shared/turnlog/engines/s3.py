@@ -25,22 +25,21 @@ _DENIED = "AccessDenied"
 
 
 class S3BlobStore(BlobStore):
-    """`BlobStore` in S3. A blob's key is ``prefix`` and its name. S3 and the reader check a SHA-256 of the bytes."""
+    """`BlobStore` in S3. A blob's name is its key. S3 and the reader check a SHA-256 of the bytes."""
 
-    def __init__(self, client: S3Client, bucket: str, prefix: str = "") -> None:
+    def __init__(self, client: S3Client, bucket: str) -> None:
         self._client = client
         self._bucket = bucket
-        self._prefix = prefix
 
     def put(self, name: str, data: bytes | BinaryIO) -> None:
         with translated("PutObject"):
-            self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=data, ChecksumAlgorithm="SHA256")
+            self._client.put_object(Bucket=self._bucket, Key=name, Body=data, ChecksumAlgorithm="SHA256")
 
     def get(self, name: str) -> bytes | None:
         """Implement `BlobStore`; raise `CorruptError` if the bytes don't have their checksum."""
         with translated("GetObject"):
             try:
-                answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name, ChecksumMode="ENABLED")
+                answer = self._client.get_object(Bucket=self._bucket, Key=name, ChecksumMode="ENABLED")
                 with closing(answer["Body"]) as body:
                     return b"".join(_chunks(body))
             except ClientError as error:
@@ -58,21 +57,19 @@ class S3BlobStore(BlobStore):
         needs only the right to list the prefix.
         """
         try:
-            answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix + name, MaxKeys=1)
+            answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=name, MaxKeys=1)
         except ClientError as error:
             if error_code(error) != _DENIED:
                 raise
             return False
-        return all(entry["Key"] != self._prefix + name for entry in answer.get("Contents", []))
+        return all(entry["Key"] != name for entry in answer.get("Contents", []))
 
     def names(self, prefix: str) -> Sequence[str]:
         names: list[str] = []
         with translated("ListObjectsV2"):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._prefix + prefix
-            )
+            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
             for page in pages:
-                names += [entry["Key"].removeprefix(self._prefix) for entry in page.get("Contents", [])]
+                names += [entry["Key"] for entry in page.get("Contents", [])]
         return sorted(names)
 
     def erase(self, prefix: str, *, keep: Collection[str] = ()) -> int:
@@ -80,16 +77,14 @@ class S3BlobStore(BlobStore):
 
         Raise `UnavailableError` if S3 kept one of them. The others are deleted.
         """
-        kept, erased = {self._prefix + name for name in keep}, 0
+        kept, erased = set(keep), 0
         while count := self._erase_listed(prefix, kept):
             erased += count
         return erased
 
     def _erase_listed(self, prefix: str, kept: Collection[str]) -> int:
         erased, failed = 0, list[str]()
-        pages = self._client.get_paginator("list_object_versions").paginate(
-            Bucket=self._bucket, Prefix=self._prefix + prefix
-        )
+        pages = self._client.get_paginator("list_object_versions").paginate(Bucket=self._bucket, Prefix=prefix)
         with translated("ListObjectVersions"):
             for page in pages:
                 versions: list[Any] = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
@@ -117,14 +112,14 @@ class S3BlobStore(BlobStore):
         """Return an address that is signed with this process's credentials; it ends when they expire. Needs ``s3:GetObject``."""
         params = {
             "Bucket": self._bucket,
-            "Key": self._prefix + name,
+            "Key": name,
             "ResponseContentDisposition": f'attachment; filename="{filename}"',
         }
         return self._client.generate_presigned_url("get_object", Params=params, ExpiresIn=seconds)
 
     def upload_url(self, name: str, *, seconds: int, size_bytes: int) -> str | None:
         """Return an address that takes exactly so many bytes, signed as that of `url`. Needs ``s3:PutObject``."""
-        params = {"Bucket": self._bucket, "Key": self._prefix + name, "ContentLength": size_bytes}
+        params = {"Bucket": self._bucket, "Key": name, "ContentLength": size_bytes}
         return self._client.generate_presigned_url("put_object", Params=params, ExpiresIn=seconds)
 
 

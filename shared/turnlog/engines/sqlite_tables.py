@@ -131,7 +131,8 @@ class SqliteItemTable:
 
     def has_due(self, partitions: Sequence[str], before: str) -> bool:
         """Return whether any of these partitions of the expiry index has an item before a sort key. One statement."""
-        statement = f"{_SELECT} g2pk IN ({','.join('?' * len(partitions))}) AND g2sk < ? LIMIT 1"
+        marks = ",".join("?" * len(partitions))
+        statement = f"SELECT 1 FROM items WHERE g2pk IN ({marks}) AND g2sk < ? LIMIT 1"  # noqa: S608 - fixed text
         values = (*partitions, before)
         return self._database.read(lambda connection: connection.execute(statement, values).fetchone()) is not None
 

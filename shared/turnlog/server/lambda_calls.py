@@ -15,11 +15,6 @@ from turnlog.ports import Clock, Delivery, JobQueue
 class LocalContext:
     """A Lambda context for handlers that run on this machine."""
 
-    function_name = "turnlog-local"
-    memory_limit_in_mb = 1024
-    invoked_function_arn = "arn:aws:lambda:local:000000000000:function:turnlog-local"
-    aws_request_id = "local"
-
     def __init__(self, milliseconds: int) -> None:
         self._milliseconds = milliseconds
 

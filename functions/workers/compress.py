@@ -1,4 +1,4 @@
-"""Lambda entry point: the queue of `compress` and `seal` jobs."""
+"""Lambda entry point: the queue of `compress`, `seal` and `index` jobs."""
 
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import QUEUES

@@ -1,4 +1,4 @@
-"""Lambda entry point: the queue of `snapshot` jobs."""
+"""Lambda entry point: the queue of `snapshot`, `restore` and `export` jobs."""
 
 from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import QUEUES

@@ -80,7 +80,7 @@ class CompressSessions:
             outcome = self._rounds(keys, body, None, limit=JOB_ROUNDS)
         except OutageError as outage:
             # The job ends without an error: a retry would count towards the queue's poison limit, and an outage must not use
-            # that up. Later appends of the session request a summary again (S4).
+            # that up. Later appends of the session request a summary again.
             return {"status": "postponed", "reason": outage.error.error_code, "position": None, "last": None}
         except TurnlogError as error:
             if not error.is_transient:

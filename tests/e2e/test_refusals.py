@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from turnlog.app import make_application
-from turnlog.engines import SystemClock
 from turnlog.server.local_server import MAX_REQUEST_BYTES, LocalServer
 from turnlog.settings import Settings
 
@@ -34,7 +33,7 @@ REQUESTS = {
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     app = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
-    server = LocalServer(app, SystemClock(), port=0).start()
+    server = LocalServer(app, port=0).start()
     yield server.url
     server.stop()
     app.close()

@@ -64,6 +64,11 @@ def test_a_presets_body_gives_the_preset(name: str) -> None:
     assert policy_of(PRESETS[name].model_dump(mode="json")) == PRESETS[name]
 
 
+def test_a_policys_body_has_the_names_that_a_request_has() -> None:
+    step = {"step": "summary", "max_tokens": 128, "as": "assistant", "label": "Earlier:"}
+    assert policy_of({"steps": [step]}).model_dump(mode="json")["steps"] == [step]
+
+
 @pytest.mark.parametrize(
     ("value", "pointer"),
     [

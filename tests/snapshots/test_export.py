@@ -625,10 +625,7 @@ HOSTILE: dict[str, tuple[Callable[[dict[str, bytes]], bytes], str]] = {
         _archived(lambda archive, _: setattr(archive.getinfo(_LOG), "flag_bits", 1)),
         "bad_export",
     ),
-    "a member of another compression": (
-        _archived(lambda archive, _: archive.writestr("memory.jsonl", b"", zipfile.ZIP_BZIP2)),
-        "bad_export",
-    ),
+    "another compression": (lambda item: zipped(item, compression=zipfile.ZIP_BZIP2), "bad_export"),
     "a member that is longer than it says": (_of_a_byte, "bad_export"),
     "a session twice": (_manifest(lambda item: item["sessions"].append(item["sessions"][0])), "bad_export"),
     "a session without a log": (_manifest(lambda item: item["sessions"][0]["members"].pop("log.jsonl")), "bad_export"),

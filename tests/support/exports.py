@@ -21,7 +21,7 @@ def members(data: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def zipped(found: dict[str, bytes], *, retell: bool = True) -> bytes:
+def zipped(found: dict[str, bytes], *, retell: bool = True, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
     """The file of other members; with ``retell`` the manifest tells of them as they are."""
     if retell:
         manifest = json.loads(found["manifest.json"])
@@ -31,7 +31,7 @@ def zipped(found: dict[str, bytes], *, retell: bool = True) -> bytes:
                 member.update(sha256=sha256(content).hexdigest(), size_bytes=len(content), lines=content.count(b"\n"))
         found = {**found, "manifest.json": json.dumps(manifest).encode()}
     into = io.BytesIO()
-    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(into, "w", compression) as archive:
         for name, content in found.items():
             archive.writestr(name, content)
     return into.getvalue()

@@ -218,7 +218,10 @@ def test_show_does_not_obey_what_is_stored(data: Path) -> None:
 
 def test_plain_keeps_lines_and_scripts() -> None:
     assert plain("a\r\nb\tc 你好 🙂") == "a\nb\tc 你好 🙂"
-    assert plain("a\rb\x1b[0m") == "a\ufffdb\ufffd[0m"
+    assert plain("a\rb\x1b[0m") == r"a\u000db\u001b[0m"
+    assert plain("\u202e0001-EVIL\u202c 5\u200b000\U000e0041") == r"\u202e0001-EVIL\u202c 5\u200b000\u{e0041}"
+    seen = "می\u200cخواهم क्\u200dष 👩\u200d👩\u200d👧 🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
+    assert plain(seen) == seen and plain("5\u200d000 EV\u200cIL") == r"5\u200d000 EV\u200cIL"
     assert plain(" a \n b ", lines=False) == "a b"
 
 
@@ -344,7 +347,7 @@ def test_an_erasure_whose_first_pass_met_an_error_says_so_and_goes_on(
     with closing(sqlite3.connect(data / "turnlog.db")) as connection:
         connection.execute(f"CREATE TRIGGER down BEFORE UPDATE ON items WHEN OLD.sk LIKE 'C#%' {down}")
     said = ok("erase", SESSION, "--data", data, "--yes")
-    place = rf"session {SESSION}: no longer readable; SQLite: the table\ufffd\[31m is down \(storage_damaged\)"
+    place = rf"session {SESSION}: no longer readable; SQLite: the table\\u001b\[31m is down \(storage_damaged\)"
     assert re.fullmatch(rf"{place}; job \S+ continues\n", said), said
     refused("show", SESSION, "--data", data, code=1, says="not_found")
 

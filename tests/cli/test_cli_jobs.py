@@ -205,8 +205,8 @@ def test_show_one_job_whose_try_met_an_error(data: Path, monkeypatch: pytest.Mon
         patch.setattr(Rounds, "compress_once", down)
         assert log.run_jobs() == 0
     said = ok("jobs", "show", job_id, "--data", data)
-    assert f"job {job_id} (compress) is queued: the table\ufffd[31m is down (unavailable), after 1 try" in said
-    assert "the table\ufffd[31m is down (unavailable)" in ok("jobs", "--data", data)
+    assert f"job {job_id} (compress) is queued: the table\\u001b[31m is down (unavailable), after 1 try" in said
+    assert "the table\\u001b[31m is down (unavailable)" in ok("jobs", "--data", data)
 
 
 def test_redrive_brings_a_dead_letter_back(data: Path) -> None:

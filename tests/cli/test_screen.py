@@ -35,7 +35,7 @@ def printed(grid: RenderableType, width: int = 200) -> list[str]:
 def test_a_text_in_a_line_has_its_limit_with_the_ellipsis() -> None:
     assert one_line("abcde", 5) == "abcde"
     assert one_line("abcdef", 5) == "abcd…"
-    assert one_line(" a\n\tb\x1b ", 5) == "a b\ufffd"
+    assert one_line(" a\n\tb\x1b ", 9) == r"a b\u001b"
 
 
 def test_counts_numbers_times_and_positions() -> None:

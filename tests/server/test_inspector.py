@@ -21,6 +21,7 @@ from tests.server.conftest import Reader, new_context
 from tests.support.pictures import png
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
+from turnlog.cli.screen import plain
 from turnlog.cli.serve import forwarding
 from turnlog.cli.transcripts import read_transcripts
 from turnlog.client.in_process import InProcessBackend
@@ -213,6 +214,26 @@ def test_what_a_window_recalled_is_a_part_of_it(reader: Reader, log: Turnlog) ->
     page.click(".part.recalled .partname")
     page.wait_for_selector(".detail .sent")
     assert "LK-" in page.inner_text(".detail .sent")
+
+
+def test_what_hides_or_moves_characters_is_seen_where_one_approves(reader: Reader, log: Turnlog) -> None:
+    session = log.sessions.create("bidi", title="a\u202eb")
+    action = {"tool": "pay", "to": "\u202e0001-EVIL\u202c", "amount": "5\u200b000"}
+    session.append({"role": "user", "content": "x\u2066y"}, run={"agent_id": "main", "pending_action": action})
+    page = reader.show("#/s/bidi/state", "button:text-is('Approve')")
+    shown = page.inner_text("main")
+    assert r'"\u202e0001-EVIL\u202c"' in shown and r"5\u200b000" in shown
+    assert page.locator(".escape:text-is('\\\\u200b')").count() >= 1
+    assert page.title() == r"a\u202eb · Turnlog"
+    page = reader.show("#/s/bidi/messages", "article .escape")
+    assert r"x\u2066y" in page.inner_text("article .content")
+    for around in "a|", "क":
+        texts = [
+            f"{around}{chr(code)}{around}"
+            for code in (*range(0xD800), *range(0xE000, 0x10000), *range(0xE0000, 0xE0200))
+        ]
+        rule = "texts => import('/inspector/lib.js').then(lib => texts.map(text => lib.plain(text)))"
+        assert page.evaluate(rule, texts) == [plain(text) for text in texts]
 
 
 SHAPES: dict[str, tuple[list[dict[str, Any]], list[str]]] = {

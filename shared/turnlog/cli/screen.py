@@ -27,7 +27,17 @@ from turnlog.providers.registry import recognise
 
 WIDE = 150
 """Columns when the output is no terminal and ``COLUMNS`` is not set, so that tables in files are not cut."""
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_JOINED = "[\u0300-\u1fff\u2010-\U0010ffff]"
+_HIDDEN = re.compile(
+    "(\U0001f3f4[\U000e0030-\U000e007a]{2,6}\U000e007f)|\r(?!\n)"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    r"\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+    f"|(?<!{_JOINED})[\u200c\u200d]|[\u200c\u200d](?!{_JOINED})"
+)
+"""Controls, and characters that are not seen or that move others. The inspector's `HIDDEN` is the same.
+
+Not hidden: the flag of a region, which is the group; joiners within words and emojis.
+"""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -71,12 +81,18 @@ def decode_input(data: bytes, name: str) -> str:
 
 
 def plain(text: str, *, lines: bool = True) -> str:
-    """Return the text without control characters, because a stored message must not control the reader's terminal.
+    r"""Return the text with an escape such as ``\u202e`` for each control character and each character that is not seen.
 
+    A stored message must not control the reader's terminal, nor look like another one.
     Without ``lines``, line breaks and runs of white space become single spaces.
     """
-    safe = _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n"))
+    safe = _HIDDEN.sub(_escape, text).replace("\r\n", "\n")
     return safe if lines else " ".join(safe.split())
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = f"{ord(match[0][0]):04x}"
+    return match[1] or (rf"\u{code}" if len(code) == 4 else rf"\u{{{code}}}")
 
 
 def one_line(text: str, limit: int) -> str:

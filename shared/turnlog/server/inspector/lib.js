@@ -1,9 +1,34 @@
 // What all views share: the library, words, routes, formats of numbers and times, and small components.
 
-import { h, html, render, createContext, useContext, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "./vendor/htm-preact.js";
+import { h, html as markup, render, createContext, useContext, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "./vendor/htm-preact.js";
 import { CHINESE, ENGLISH } from "./words.js";
 
-export { h, html, render, createContext, useContext, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState };
+export { h, render, createContext, useContext, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState };
+
+// ---- text: characters that are not seen, or that move others, are shown as escapes, so that what one approves is what one reads
+
+// The rule of `plain` in cli/screen.py, which a test compares. The first group is the flag of a region, which is seen.
+const HIDDEN = new RegExp(String.raw`(\u{1f3f4}[\u{e0030}-\u{e007a}]{2,6}\u{e007f})|\r(?!\n)`
+  + String.raw`|[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\u{e0000}-\u{e007f}]`
+  + String.raw`|(?<![\u0300-\u1fff\u2010-\u{10ffff}])[\u200c\u200d]|[\u200c\u200d](?![\u0300-\u1fff\u2010-\u{10ffff}])`, "gu");
+const escaped = char => { const code = char.codePointAt(0).toString(16).padStart(4, "0"); return code.length > 4 ? `\\u{${code}}` : `\\u${code}`; };
+export const plain = (text, mark = part => part) => text.replace(HIDDEN, (char, flag) => flag ?? mark(escaped(char)));
+
+const shown = new WeakSet();
+export function visible(node) {
+  if (typeof node === "string") {
+    const parts = node.search(HIDDEN) < 0 ? [] : plain(node, char => `\0${char}\0`).split("\0");
+    return parts.length ? parts.map((part, index) => (index % 2 ? h("span", { class: "escape" }, part) : part)) : node;
+  }
+  if (Array.isArray(node)) return node.map(visible);
+  if (typeof node?.type !== "string" || shown.has(node)) return node;
+  shown.add(node);
+  for (const name of ["title", "aria-label", "placeholder"]) if (typeof node.props[name] === "string") node.props[name] = plain(node.props[name]);
+  node.props.children = visible(node.props.children);
+  return node;
+}
+
+export const html = (...parts) => visible(markup(...parts));
 
 // ---- settings of this browser
 

@@ -1,7 +1,7 @@
 // Messages of every provider's shape as text, calls, results and media. Content is always text: nothing of it becomes HTML.
 
 import { parse } from "./api.js";
-import { html, useState, t, number, short, clock, time, Chip, CopyButton } from "./lib.js";
+import { html, visible, useState, t, number, short, clock, time, Chip, CopyButton } from "./lib.js";
 
 const isLeaf = value => value === null || typeof value !== "object" || value instanceof Number;
 const isObject = value => !isLeaf(value) && !Array.isArray(value);
@@ -70,10 +70,10 @@ function imageOf(block) {
 const CUT = 900, LINES = 14, STEP = 100_000;
 
 export function Marked({ text, values }) {
-  if (!values?.length || !text) return text;
+  if (!values?.length || !text) return visible(text);
   const escaped = values.map(value => value.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   const parts = text.split(new RegExp(`(${escaped.join("|")})`, "g"));
-  return parts.map((part, index) => (index % 2 ? html`<mark key=${index}>${part}</mark>` : part));
+  return parts.map((part, index) => (index % 2 ? html`<mark key=${index}>${part}</mark>` : visible(part)));
 }
 
 export function Long({ text, values, mono }) {

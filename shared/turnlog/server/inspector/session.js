@@ -1,7 +1,7 @@
 // A session's frame: its head, its tabs, and the poll that keeps it live.
 
 import { about, change, get, sessionPath } from "./api.js";
-import { html, useEffect, useRef, useState, t, to, go, originOf, number, short, ago, time, useKeys, usePoll, Failure, Waiting, Chip, Confirm, Dialog, tell } from "./lib.js";
+import { html, plain, useEffect, useRef, useState, t, to, go, originOf, number, short, ago, time, useKeys, usePoll, Failure, Waiting, Chip, Confirm, Dialog, tell } from "./lib.js";
 import { Timeline } from "./timeline.js";
 import { Windows } from "./windows.js";
 import { Compare, Copies, Find, History, State } from "./aside.js";
@@ -31,7 +31,7 @@ export function Session({ id, tab, params }) {
   const isMissing = error?.status === 404;
   useEffect(() => { read(); }, []);
   usePoll(read, isMissing ? 10 : 1, [isMissing]);
-  useEffect(() => { document.title = `${session?.title || id} · Turnlog`; }, [session]);
+  useEffect(() => { document.title = plain(`${session?.title || id} · Turnlog`); }, [session]);
   useKeys(Object.fromEntries(TABS.map(([name], index) => [String(index + 1), () => go(to(id, name))])));
   if (!session) return html`<main id="main" tabindex="-1"><${Failure} error=${error} /><${Waiting} when=${!error} /></main>`;
   const origin = originOf(session);

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import unicodedata
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import date
+from itertools import pairwise
 from threading import Thread
 from typing import Any, cast
 
@@ -390,8 +392,52 @@ def test_a_name_itself_comes_before_its_parts() -> None:
     assert [row for row, _ in ranked(engine, texts, "postgres")] == [9, 8]
 
 
-def test_indexes_and_words_of_the_engine_before_are_read(log: Turnlog, harness: Any) -> None:
-    """The words were of the engine `fts5-porter-2`, and lengths left out stop words."""
+@pytest.mark.parametrize(
+    ("stored", "asked"),
+    [
+        (unicodedata.normalize("NFD", "Müller"), "Müller"),
+        ("Müller", unicodedata.normalize("NFD", "Müller")),
+        (unicodedata.normalize("NFD", "주문번호"), "주문번호"),
+        (unicodedata.normalize("NFD", "ガ"), "ガ"),
+        ("đặt", unicodedata.normalize("NFD", "đặt")),
+        ("ＡＢ１２３４", "AB1234"),
+        ("ｱｲｽｸﾘｰﾑﾊﾟﾌｪ", "アイスクリームパフェ"),
+        ("٤٥٦٧", "4567"),
+        ("العَرَبِيَّةُ", "العربية"),
+        ("العـــربية", "العربية"),
+        ("γλώσσα", "γλωσσα"),
+        ("γλώσσας", "ΓΛΏΣΣΑΣ"),
+        ("Ещё", "еще"),
+        ("straße", "STRASSE"),
+        ("ﬁle", "file"),
+        ("नमस्ते", "नमस्ते"),
+        ("กินข้าว", "กินข้าว"),
+        ("Donau\u00addampfer", "Donaudampfer"),
+    ],
+)
+def test_a_word_is_found_however_it_is_written_and_marked_as_a_whole(stored: str, asked: str) -> None:
+    engine = Fts5SearchEngine(is_conversation=False)
+    texts = [f"(¿{stored}!) ½ x", "another"]
+    assert [row for row, _ in ranked(engine, texts, asked)] == [0]
+    assert snippet(texts[0], engine.spans(texts, asked)[0]) == f"(¿⟦{stored}⟧!) ½ x"
+    assert engine.spans(["ฉันชอบกินข้าว"], "กินข้าว") == [[(6, 13)]], "within a sentence without spaces"
+    assert engine.spans(["สวัสดี"], "สด") == [[(3, 6)]], "with the mark"
+    assert ranked(engine, ["कि", "की"], "की")[0][0] == 1, "words that differ by a vowel sign"
+
+
+@settings(max_examples=200)
+@given(st.text(st.sampled_from("aÉ éüß½Ａｶﾞｱが각ᄀ\u1161\u11a8\u0301\u0323\u093f\u094d\u200d🙂👩的。ﬁ١क'")))
+def test_spans_point_into_the_original_text(text: str) -> None:
+    engine = Fts5SearchEngine()
+    words = engine.words([text])[0].split()
+    (spans,) = engine.spans([text], " ".join(words))
+    assert spans == sorted(spans) and all(end <= begin for (_, end), (begin, _) in pairwise(spans))
+    for begin, end in spans:
+        assert 0 <= begin < end <= len(text) and not unicodedata.combining((text + " ")[end])
+
+
+def test_indexes_of_the_engine_before_are_read_where_it_had_the_same_words(log: Turnlog, harness: Any) -> None:
+    """The terms of `fts5-porter-2` are of ASCII or CJK, and lengths left out stop words; `fts5-porter-3` kept accents of Greek."""
     engine, texts = Fts5SearchEngine(), ["We painted the boat", "and a train came", "用Python写的程序"]
     index = index_of(engine, texts)
     record = json.loads(index.encode("fts5-porter-2"))
@@ -401,15 +447,19 @@ def test_indexes_and_words_of_the_engine_before_are_read(log: Turnlog, harness: 
     old = Index.decode(encode_json(record), engine)
     assert old is not None and [entry.tokens for entry in old.entries] == [0, 0, 0], "it had no tokens of messages"
     assert Index.decode(encode_json({**record, "v": 1}), engine) is None
+    assert (
+        Index.decode(encode_json({**record, "e": "fts5-porter-3", "w": {"boat": [0], "γλώσσα": [1]}}), engine) is None
+    )
     session = log.sessions.create("s")
     session.append(user("boats"))
     harness.app.index_sessions.run(OWNER, "", {})
     key = SessionKeys(OWNER, "s").words
     item = harness.app.items.get_many([key])[key]
-    harness.app.items.put({**item, "e": "fts5-porter-2"})
     assert "s" in harness.app.session_words.read([SessionKeys(OWNER, "s")])
-    harness.app.items.put({**item, "e": "another"})
+    harness.app.items.put({**item, "e": "fts5-porter-3"})
     assert harness.app.session_words.read([SessionKeys(OWNER, "s")]) == {}
+    harness.app.index_sessions.run(OWNER, "", {})
+    assert "s" in harness.app.session_words.read([SessionKeys(OWNER, "s")]), "they are made anew"
 
 
 def test_a_word_that_stands_in_a_text_more_often_than_is_counted_is_found() -> None:
@@ -528,7 +578,7 @@ def test_the_words_of_a_question_are_stemmed_at_once() -> None:
     corpus = SessionCorpus(
         [index_of(engine, ["red boats", "a ferry to the harbour", "deliveries of parcels"])], [(1, 3)]
     )
-    database = tokenizer_table("porter unicode61")
+    database = tokenizer_table()
     statements = list[str]()
     database.set_trace_callback(statements.append)
     assert engine.rank(corpus.documents, "Which ferries deliver red parcels to a harbour by boat?").rows

@@ -3,8 +3,11 @@
 BM25 is computed here, not by FTS5: FTS5 ranks by the statistics of its own table, and search needs those of a session's history.
 FTS5 gets a word once, when its term is asked for. Stop words have no term, and irregular forms have the term of their base form
 (`went`: `go`).
-Chinese, Japanese and Korean have no spaces between words, and emojis are no words: terms are their characters and the pairs of
-neighbouring characters. A name such as `getUserById` or `42mm` has the terms of its parts, too.
+Chinese, Japanese, Korean, Thai, Lao, Burmese and Khmer (here "CJK") have no spaces between words, and emojis are no words: terms
+are their characters and the pairs of neighbouring characters. A name such as `getUserById` or `42mm` has the terms of its parts.
+
+Texts and questions are compared by NFKC, without accents and vowel points: `Müller` is one word however it is composed, full width
+is plain, and a digit of any script is that digit.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ from __future__ import annotations
 import math
 import re
 import sqlite3
+import unicodedata
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from heapq import nlargest
-from itertools import accumulate, chain, compress
+from itertools import accumulate, chain, compress, pairwise
 from operator import add, itemgetter
 from typing import NamedTuple
 
@@ -43,10 +47,12 @@ _LANE = 8 * array("H").itemsize
 weighted counts of the rows around it. A lane holds the highest count, 255, times the sum of `NEIGHBOURS`."""
 _SIGNS = bytes([0, *[1] * 255])
 _EMOJI = "\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff"
-_CJK = _EMOJI + "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
-_WORD = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+")
-_IS_CJK = re.compile(f"[{_CJK}]")
-_IS_FOREIGN = re.compile(rf"[^\W\x00-\x7f]|[{_EMOJI}]")
+_SPACELESS = "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff"
+_CJK = rf"{_EMOJI}{_SPACELESS}\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0002fa1f"
+_WORD = re.compile(rf"[{_CJK}]+|[^ {_CJK}]+")
+"""A word of a text that `_folded` has returned."""
+_IS_CJK, _CJK_RUN = re.compile(f"[{_CJK}]"), re.compile(f"[{_CJK}]+")
+_IS_FOREIGN = re.compile(rf"[^\W\x00-\x7f]|[\u0300-\u036f{_EMOJI}]")
 _NAME = re.compile(
     r"(?<![A-Za-z0-9])(?:(?=[A-Za-z0-9]*(?:[a-z][A-Z]|[A-Z]{2}[a-z]{2}))[A-Za-z0-9]{4,64}"
     r"|[0-9]+(?!(?:st|nd|rd|th)\b)[A-Za-z]{2,4})(?![A-Za-z0-9])"
@@ -84,8 +90,8 @@ BASE_FORMS = {form: base for base, *forms in map(str.split, _IRREGULAR.split(";"
 class Fts5SearchEngine:
     """Implements `SearchEngine`. `terms` and `rank` stem their new words in an FTS5 table in memory."""
 
-    name = "fts5-porter-3"
-    reads = (name, "fts5-porter-2")
+    name = "fts5-porter-4"
+    reads = (name, "fts5-porter-3", "fts5-porter-2")
 
     def __init__(self, *, is_conversation: bool = True) -> None:
         """Texts of a conversation are ranked with their neighbours; other texts are ranked by their own words alone."""
@@ -94,17 +100,7 @@ class Fts5SearchEngine:
         self._found_at = _lanes({0: 1, 1: 1} if is_conversation else {0: 1})
 
     def words(self, texts: Sequence[str]) -> list[str]:
-        lower = [text.lower() for text in texts]
-        split = {
-            row: _WORD.findall(text)
-            for row, text in enumerate(lower)
-            if not text.isascii() and _IS_FOREIGN.search(text)
-        }
-        pieces = _pieces(set[str]().union(*split.values()))
-        joined = {row: " ".join(piece for word in words for piece in pieces[word]) for row, words in split.items()}
-        plain = (text.encode("ascii", "replace").translate(_SEPARATORS).decode() for text in lower)
-        words = [joined.get(row, text) for row, text in enumerate(plain)]
-        return [" ".join(("", its, *_parts_of_names(text), "")) for its, text in zip(words, texts, strict=True)]
+        return [" ".join(("", _cut(_folded(text)), *_parts_of_names(text), "")) for text in texts]
 
     def places(self, words: str, terms: Collection[str]) -> dict[str, list[int]]:
         asked = {term: _prefixes(term) for term in terms}
@@ -149,9 +145,10 @@ class Fts5SearchEngine:
         terms = _question_terms(question)
         asked = {term for term, (weight, _) in terms.items() if weight == 1.0 or not _IS_CJK.match(term)}
         longer = tuple(prefix for _, prefix in terms.values() if prefix)
-        by_word = _terms_by_word({match[0] for text in texts for match in _WORD.finditer(text)})
-        matching = {word for word, its in by_word.items() if asked.intersection(its) or word.lower().startswith(longer)}
-        return [_joined(text, _spans(text, matching, asked)) for text in texts]
+        placed = [_Placed.of(text) for text in texts]
+        by_word = _terms_by_word({word for text in placed for word in text.words()})
+        matching = {word for word, its in by_word.items() if asked.intersection(its) or word.folded.startswith(longer)}
+        return [_joined(text.original, text.spans(matching, asked)) for text in placed]
 
     def _discounts(self, lengths: Sequence[int], rows: Sequence[int]) -> list[float]:
         """Return how much the length of each row lowers its score. In a conversation, the length includes the neighbours."""
@@ -234,29 +231,67 @@ def _best_blocks(rarities: Sequence[float], terms: Sequence[_Term], count: int) 
 @lru_cache(maxsize=32)
 def _question_terms(question: str) -> Mapping[str, tuple[float, str]]:
     """Return the terms of a question, each with its weight and the prefix of longer words that match it too, or ""."""
-    words = list(dict.fromkeys(_WORD.findall(question)))[:MAX_QUESTION_WORDS]
+    words = list(dict.fromkeys(_Placed.of(question).words()))[:MAX_QUESTION_WORDS]
     by_word, terms = _terms_by_word(words), dict[str, tuple[float, str]]()
     for word in words:
-        is_run = _IS_CJK.match(word) is not None
-        prefix = word.lower() if len(word) >= LEAST_PREFIX and word.isascii() else ""
+        folded, is_run = word.folded, _IS_CJK.match(word.folded) is not None
+        prefix = folded if len(folded) >= LEAST_PREFIX and folded.isascii() else ""
         for index, term in enumerate(by_word[word]):
-            if len(term) == 1 < len(word) if is_run else index:
+            if len(term) == 1 < len(folded) if is_run else index:
                 terms.setdefault(term, (PART_WEIGHT, ""))
             else:
                 terms[term] = 1.0, prefix
     return terms
 
 
-def _spans(text: str, matching: Collection[str], asked: Collection[str]) -> Iterator[tuple[int, int]]:
-    for match in _WORD.finditer(text):
-        if not _IS_CJK.match(match[0]):
-            if match[0] in matching:
-                yield match.span()
-            continue
-        for begin in range(match.start(), match.end()):
-            piece = text[begin : begin + 2] if text[begin : begin + 2] in asked else text[begin]
-            if piece in asked:
-                yield begin, begin + len(piece)
+class _Word(NamedTuple):
+    """A word, as it is compared and as it is written."""
+
+    folded: str
+    original: str
+
+
+class _Placed(NamedTuple):
+    """A text, `_folded`, and for each character of that the span of the text that it stands for."""
+
+    original: str
+    folded: str
+    begins: Sequence[int]
+    ends: Sequence[int]
+
+    @classmethod
+    def of(cls, text: str) -> _Placed:
+        folded = _folded(text)
+        values = [_FOLDED[ord(char)] for char in text] if _is_foreign(text) else []
+        if len(folded) == len(text) and not any(map(_continues, values)):
+            return cls(text, folded, range(len(text)), range(1, len(text) + 1))
+        firsts = [0, *(index for index, value in enumerate(values) if index and not _continues(value)), len(values)]
+        begins, ends = list[int](), list[int]()
+        for begin, end in pairwise(firsts):
+            size = len(unicodedata.normalize("NFC", "".join(values[begin:end])))
+            begins += [begin] * size
+            ends += [end] * size
+        return cls(text, folded, begins, ends)
+
+    def words(self) -> Iterator[_Word]:
+        for match in _WORD.finditer(self.folded):
+            yield self._word(match)
+
+    def spans(self, matching: Collection[_Word], asked: Collection[str]) -> Iterator[tuple[int, int]]:
+        """Yield spans of matching words, of a CJK run the characters and pairs in ``asked``."""
+        for match in _WORD.finditer(self.folded):
+            if not _IS_CJK.match(match[0]):
+                if self._word(match) in matching:
+                    yield self.begins[match.start()], self.ends[match.end() - 1]
+                continue
+            for begin in range(match.start(), match.end()):
+                piece = self.folded[begin : begin + 2]
+                piece = piece if piece in asked else piece[0]
+                if piece in asked:
+                    yield self.begins[begin], self.ends[begin + len(piece) - 1]
+
+    def _word(self, match: re.Match[str]) -> _Word:
+        return _Word(match[0], self.original[self.begins[match.start()] : self.ends[match.end() - 1]])
 
 
 def _joined(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -290,17 +325,63 @@ def _parts_of_names(text: str) -> list[str]:
     return [part.lower() for name, parts in names if 2 * len(parts) < max(5, len(name)) for part in parts]
 
 
-def _pieces(words: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return what is indexed for each word: the characters of a CJK run and their pairs, another word without its accents."""
-    accented = (word for word in words if not word.isascii() and not _IS_CJK.match(word))
-    pieces = {word: (*word, *map(add, word, word[1:])) if _IS_CJK.match(word) else (word,) for word in words}
-    return pieces | _tokens("unicode61", {word: word for word in accented})
+class _Folding(dict[int, str]):
+    """A table for `str.translate`: each character as it is compared, a space for one that belongs to no word.
+
+    Accents and points of Latin, Greek, Cyrillic, Hebrew and Arabic go. Vowel signs of other scripts stay: words differ by them.
+    """
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        is_of_word = char.isalnum() or char in _DROPPED or _IS_CJK.match(char) or unicodedata.category(char)[0] == "M"
+        parts = unicodedata.normalize("NFKD", char) if is_of_word else " "
+        self[code] = folded = unicodedata.normalize("NFC", "".join(map(_folded_part, parts)))
+        return folded
 
 
-def _terms_by_word(words: Collection[str]) -> dict[str, tuple[str, ...]]:
+_FOLDED = _Folding()
+_DROPPED = "\xad\u0640\u200d"
+"""Soft hyphen, the stroke that lengthens an Arabic word, and the joiner."""
+
+
+def _folded_part(char: str) -> str:
+    category, rank = unicodedata.category(char), unicodedata.combining(char)
+    is_variant = "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
+    if char in _DROPPED or category == "Me" or 10 <= rank <= 36 or rank >= 200 or is_variant:
+        return ""
+    if category == "Nd":
+        return str(unicodedata.decimal(char))
+    return char.casefold() if char.isalnum() or category[0] == "M" or _IS_CJK.match(char) else " "
+
+
+def _is_foreign(text: str) -> bool:
+    """Return whether a text has words outside ASCII; most of those with none have only quotes and dashes."""
+    return not text.isascii() and _IS_FOREIGN.search(text) is not None
+
+
+def _folded(text: str) -> str:
+    """Return a text as it is compared, with a space for each character that belongs to no word."""
+    if _is_foreign(text):
+        return unicodedata.normalize("NFC", text.translate(_FOLDED))
+    return text.lower().encode("ascii", "replace").translate(_SEPARATORS).decode()
+
+
+@cache
+def _continues(value: str) -> bool:
+    """Return whether the value of a character becomes one with that of the character before: of a mark, of a Korean vowel."""
+    return not value or unicodedata.category(value[0])[0] == "M" or "\u1160" <= value[0] <= "\u11ff"
+
+
+def _cut(folded: str) -> str:
+    """Return the words of a text with spaces between; in place of a CJK run, its characters and their pairs."""
+    if folded.isascii():
+        return folded
+    return " ".join(_CJK_RUN.sub(lambda run: f" {' '.join((*run[0], *map(add, run[0], run[0][1:])))} ", folded).split())
+
+
+def _terms_by_word(words: Collection[_Word]) -> dict[_Word, tuple[str, ...]]:
     """Return the terms of each word and then of its parts, none for a stop word."""
-    pieces = _pieces({word.lower() for word in words})
-    by_word = {word: (*pieces[word.lower()], *_parts_of_names(word)) for word in words}
+    by_word = {word: (*_cut(word.folded).split(), *_parts_of_names(word.original)) for word in words}
     stems = _stems(set[str]().union(*by_word.values()))
     return {word: tuple(filter(None, map(stems.__getitem__, its))) for word, its in by_word.items()}
 
@@ -323,35 +404,28 @@ def _prefixes(term: str) -> list[str]:
     return begins
 
 
-def _stems(pieces: Collection[str]) -> dict[str, str]:
-    """Return the term of each piece of a word: "" for a stop word, the piece itself for CJK characters."""
-    stems = {piece: piece if _IS_CJK.match(piece) else "" for piece in pieces}
-    words = (piece for piece, stem in stems.items() if not stem and piece not in STOP_WORDS)
-    tokens = _tokens("porter unicode61", {word: BASE_FORMS.get(word, _ORDINAL.sub(r"\1", word)) for word in words})
-    return stems | {word: "".join(stem) for word, stem in tokens.items()}
-
-
-def _tokens(tokenizer: str, forms: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return what FTS5 indexes for the form of each word, several tokens where it divides the form, or none."""
-    words, tokens = list(forms), {word: tuple[str, ...]() for word in forms}
-    if not words:
-        return tokens
-    with _TOKENIZING:
-        database = tokenizer_table(tokenizer)
-        database.execute("BEGIN")
-        try:
-            database.executemany("INSERT INTO t(rowid, own) VALUES (?, ?)", enumerate(forms.values()))
-            for row, term in database.execute("SELECT doc, term FROM v ORDER BY doc, offset"):
-                tokens[words[row]] += (term,)
-        finally:
-            database.execute("ROLLBACK")
-    return tokens
+def _stems(words: Collection[str]) -> dict[str, str]:
+    """Return the term of each word: "" for a stop word, the word where it has no English ending, else what FTS5 indexes."""
+    stems = {word: "" if word[-1].isascii() else word for word in words}
+    plain = [word for word, stem in stems.items() if not stem and word not in STOP_WORDS]
+    if plain:
+        forms = (BASE_FORMS.get(word, _ORDINAL.sub(r"\1", word)) for word in plain)
+        with _TOKENIZING:
+            database = tokenizer_table()
+            database.execute("BEGIN")
+            try:
+                database.executemany("INSERT INTO t(rowid, own) VALUES (?, ?)", enumerate(forms))
+                for row, term in database.execute("SELECT doc, term FROM v ORDER BY doc, offset"):
+                    stems[plain[row]] += term
+            finally:
+                database.execute("ROLLBACK")
+    return stems
 
 
 @cache
-def tokenizer_table(tokenizer: str) -> sqlite3.Connection:
+def tokenizer_table() -> sqlite3.Connection:
     """Return an empty table in memory: to make one takes longer than to use it for a question."""
     database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    database.execute(f"CREATE VIRTUAL TABLE t USING fts5(own, tokenize='{tokenizer} remove_diacritics 2')")
+    database.execute("CREATE VIRTUAL TABLE t USING fts5(own, tokenize='porter unicode61')")
     database.execute("CREATE VIRTUAL TABLE v USING fts5vocab(t, instance)")
     return database

@@ -75,6 +75,11 @@ class StoredTerms:
         terms: dict[str, list[int]] = json.loads(b"{" + self._text[1:])
         return terms
 
+    def are_words_of(self, engine: SearchEngine) -> bool:
+        """Return whether an engine has the same words as the older one that made the terms; those of ASCII never changed."""
+        foreign = {term for term in self.parsed() if not term.isascii()}
+        return foreign <= set(engine.words([" ".join(foreign)])[0].split())
+
     def rows_of(self, term: str) -> Sequence[int]:
         """Return the rows of a term; none when no message has it."""
         firsts, begins = self._blocks
@@ -263,7 +268,7 @@ class Index:
 
     @classmethod
     def decode(cls, data: bytes, engine: SearchEngine) -> Index | None:
-        """Read a stored index; return None if another engine or version made it."""
+        """Read a stored index; return None if another engine or version made it, unless this engine would cut the terms so too."""
         end = data.index(_TERMS)
         record: dict[str, Any] = json.loads(data[:end] + b"}")
         if record["v"] != VERSION or record["e"] not in engine.reads:
@@ -280,7 +285,7 @@ class Index:
         ]
         index._enter(entries, record["l"])
         index._stored, index._first_added = StoredTerms(data[end + len(_TERMS) : -1]), len(index.entries)
-        return index
+        return index if record["e"] == engine.name or index._stored.are_words_of(engine) else None
 
 
 class SearchIndexes:

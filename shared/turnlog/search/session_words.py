@@ -73,7 +73,7 @@ class SessionWords:
     """Reads and writes the stored words of sessions."""
 
     def __init__(self, items: ItemTable, engine: SearchEngine) -> None:
-        """``engine`` makes the words; words that it cannot use are not read."""
+        """``engine`` makes the words; those of another engine are not read, and made anew like missing ones."""
         self._items = items
         self._engine = engine
 
@@ -95,7 +95,8 @@ class SessionWords:
     def _read(self, item: Item | None) -> Words | None:
         if item is None or is_cache_tombstone(item):
             return None
-        if item.get("v") != VERSION or item.get("e") not in self._engine.reads:
+        # They are hashes: of an older engine's, nobody can say which words they are of.
+        if item.get("v") != VERSION or item.get("e") != self._engine.name:
             return None
         position, read_ms, length = item.get("pos"), item.get("c"), item.get("n")
         classes = [item.get(name, b"") for _, name in _CLASSES]

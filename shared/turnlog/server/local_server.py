@@ -13,12 +13,13 @@ from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
 from http.client import responses
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 from urllib.parse import parse_qsl
 
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.task import ErrorTask
+from waitress.utilities import BadRequest
 
 from turnlog import __version__
 from turnlog.app import Application
@@ -199,7 +200,7 @@ class HttpServer:
             status, headers, data = self._answer(environ)
         except TurnlogError as error:  # the request is refused before its route is looked for
             challenge = {"WWW-Authenticate": "Bearer"} if isinstance(error, UnauthorizedError) else None
-            status, headers, data = _http(problem(error, "", challenge))
+            status, headers, data = _http(problem(error, _new_id(), challenge))
         start_response(f"{status} {responses.get(status, 'Unknown')}", headers)
         return [data if environ["REQUEST_METHOD"] != "HEAD" else b""]
 
@@ -302,8 +303,12 @@ def request_of(environ: WSGIEnvironment, body: bytes) -> ApiRequest:
         {name: _text(name, environ[place]) for name, place in _HEADERS.items() if place in environ},
         query,
         body,
-        secrets.token_hex(8),
+        _new_id(),
     )
+
+
+def _new_id() -> str:
+    return secrets.token_hex(8)
 
 
 def _path(environ: WSGIEnvironment) -> str:
@@ -353,14 +358,14 @@ _DETAILS = {
 
 
 class _Refused(ErrorTask):
-    """Answers a malformed request with a problem document, which contains nothing of the request."""
+    """Answers a malformed request with a problem document, which contains nothing of the request, and closes the connection."""
 
     def execute(self) -> None:
         request: Any = self.request
         error = request.error
         status = int(error.code)
-        code, detail = _CODES.get(status, "malformed"), _DETAILS.get(status, "not a request of HTTP")
-        data = encode_json({**problem_document(TurnlogError(detail, code=code), ""), "status": status})
+        refusal = TurnlogError(_DETAILS.get(status, request.detail), code=_CODES.get(status, "malformed"))
+        data = encode_json({**problem_document(refusal, _new_id()), "status": status})
         self.status = f"{status} {error.reason}"
         self.response_headers = [("Content-Type", "application/problem+json")]
         self.set_close_on_finish()
@@ -368,17 +373,42 @@ class _Refused(ErrorTask):
         self.write(data)
 
 
-class _Parser(HTTPRequestParser):
-    """The parser of waitress, with an answer for targets such as ``http://[``.
+_ONCE = ("X-Turnlog-Tenant", "X-Turnlog-User", "Authorization", "Idempotency-Key")
+"""Headers that say who calls and what: waitress joins those that are sent twice, and ``alice, mallory`` would be a third user."""
 
-    There waitress raises `ValueError` and closes the connection without an answer.
+
+class _Parser(HTTPRequestParser):
+    """The parser of waitress, which refuses more. ``detail`` says why.
+
+    For targets such as ``http://[`` waitress raises `ValueError` and closes the connection without an answer. The header line of a
+    chunk and the trailer have no limit there, and each piece that arrives costs what has arrived before.
     """
+
+    detail = "not a request of HTTP"
+
+    def received(self, data: bytes) -> int:
+        consumed: int = super().received(data)
+        receiver: Any = self.body_rcv
+        if self.chunked and not self.completed and len(receiver.control_line) + len(receiver.trailer) > _HEADER_BYTES:
+            self.detail = "the header line of a chunk, or the trailer, is too long"
+            self.error, self.completed = BadRequest(self.detail), True
+        return consumed
 
     def parse_header(self, header_plus: bytes) -> None:
         try:
             super().parse_header(header_plus)
         except ValueError as error:
             raise ParsingError("Bad URI") from error
+        names = [line.partition(b":")[0].lower().decode("latin-1") for line in header_plus.split(b"\r\n")]
+        twice = next((name for name in _ONCE if names.count(name.lower()) > 1), None)
+        if twice:
+            self._refuse(f"the header {twice} is sent twice")
+        if "TRANSFER_ENCODING" in self.headers or (self.chunked and "CONTENT_LENGTH" in self.headers):
+            self._refuse("Transfer-Encoding beside Content-Length, or of HTTP/1.0")
+
+    def _refuse(self, detail: str) -> NoReturn:
+        self.detail = detail
+        raise ParsingError(detail)
 
 
 class Channel(HTTPChannel):

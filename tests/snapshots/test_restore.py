@@ -242,7 +242,7 @@ def test_t1_another_owner_restores_nothing(harness: Any) -> None:
 def test_while_a_person_is_erased_nothing_is_restored(harness: Any) -> None:
     session = filled(harness.log(), 3)
     session.create_snapshot("whole", kind="full")
-    harness.app.engine.items.put({"pk": KEYS.directory.pk, "sk": "ERASING"})
+    harness.app.engine.items.put({"pk": KEYS.directory.pk, "sk": "ERASING", "c": 1})
     with pytest.raises(ConflictError) as raised:
         session.restore_snapshot("whole", session_id="other")
     assert raised.value.error_code == "erasing"

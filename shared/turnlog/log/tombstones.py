@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from turnlog.core.errors import ConflictError
+from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_POSITION
 from turnlog.core.times import DAY_MS
 from turnlog.log.headers import attribute
-from turnlog.log.keys import SessionKeys, item_at
+from turnlog.log.keys import OwnerKeys, SessionKeys, item_at
 from turnlog.ports import AttributeValue, Clock, Equal, Item, ItemTable, Key, get_item
 
 KEPT_MS = DAY_MS
@@ -76,6 +77,24 @@ def is_cache_tombstone(item: Item) -> bool:
 def is_slot_tombstone(item: Item) -> bool:
     """Return whether a slot has no readable commit: it has a tombstone, or the claim of a session being restored."""
     return "k" not in item and ("b" not in item or MATERIALISING in item)
+
+
+def standing_mark(marker: Item | None) -> int | None:
+    """Return the mark in an owner's item ``ERASING`` while it stands; None when its erasure is over, or there was none."""
+    mark = marker.get("c") if marker is not None and "ttl" not in marker else None
+    return mark if isinstance(mark, int) else None
+
+
+def is_being_erased(items: ItemTable, owner: Owner, marker: Item | None) -> bool:
+    """Return whether a mark stands whose job was started and is not done. No request without a mark, else one.
+
+    A request marks the owner before it starts the job. If it crashes in between, no job would ever end the mark.
+    """
+    if standing_mark(marker) is None or marker is None:
+        return False
+    job_id = marker.get("id")  # a mark of 0.1.0 has none
+    job = get_item(items, OwnerKeys(owner).jobs.record(job_id)) if isinstance(job_id, str) else {}
+    return job is not None and job.get("st") != "done"
 
 
 def due_index(keys: SessionKeys, due_ms: int) -> dict[str, AttributeValue]:

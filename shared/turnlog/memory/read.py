@@ -10,7 +10,7 @@ from turnlog.core.memory import Memory, MemoryPage
 from turnlog.core.models import Cursors
 from turnlog.core.times import rfc3339
 from turnlog.log.keys import OwnerKeys
-from turnlog.log.tombstones import is_cache_tombstone, keeps_snapshots
+from turnlog.log.tombstones import is_being_erased, is_cache_tombstone, keeps_snapshots
 from turnlog.memory.routes import Forgotten, MemoryList, StoredMemory
 from turnlog.ports import ItemTable, MemoryEngine, MemoryReader
 from turnlog.sessions.session_log import SessionLog
@@ -91,7 +91,7 @@ def visible_memories(items: ItemTable, owner: Owner, memories: Sequence[Memory])
         memory.session_id: keys.directory(memory.session_id) for memory in memories if memory.session_id is not None
     }
     items_by_key = items.get_many([keys.erasing, *entry_keys.values()])
-    if keys.erasing in items_by_key:
+    if is_being_erased(items, owner, items_by_key.get(keys.erasing)):
         return []
     gone = {
         session_id

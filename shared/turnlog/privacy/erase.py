@@ -1,8 +1,8 @@
 """Erase a session or a person for good: the request fences sessions, so that nothing answers afterwards; a job erases them.
 
-The job checks a session again later. It erases a person session by session, until a full pass finds none, and then everything
-else of the owner. No session can be created meanwhile: a creating request first writes its entry in the list, and then checks
-whether the owner is being erased. So a pass that begins after the mark sees every session that may still appear.
+The job checks a session again later. It erases a person session by session, and then everything else of the owner. No session
+can be created meanwhile: a creating request first writes its entry in the list, and then checks whether the owner is being
+erased. So a pass that begins after the mark sees every session that may still appear.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from turnlog.log.tombstones import (
     MATERIALISING,
     SlotLease,
     id_claimed,
-    is_cache_tombstone,
+    is_being_erased,
     is_empty_slot,
     keeps_snapshots,
     since_of,
+    standing_mark,
     still_erased,
 )
-from turnlog.ports import BlobStore, Item, JobKind, Key, MemoryEngine, Signals
+from turnlog.ports import Absent, BlobStore, Equal, Item, JobKind, Key, MemoryEngine, Signals, get_item
 from turnlog.privacy.fence_and_delete import Erased, Erasure, RetainedItems
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.full import kept_by
@@ -293,52 +294,95 @@ class EraseUsers:
     memories: Sequence[MemoryEngine]
 
     def __call__(self, owner: Owner, *, key: str | None = None) -> Job:
-        """Start the job. Until it has finished, no session of the owner can be created."""
-        job = self.start_job(owner, _KIND, "", {}, raw_request_key(key, "erase user", {}))
-        if job.status == "queued":
-            self._mark(owner)
-        return job
+        """Mark the owner, and start the job or join the one that is under way. Until it has finished, no session can be created.
+
+        A job that is joined gets another message, so that a dead letter is no end of it.
+        """
+        self.start_job.check(_KIND)
+        records, record_keys = self.log.records, OwnerKeys(owner).jobs
+        job_id = self._pending(owner) or records.claim(record_keys, None)
+        request = raw_request_key(key, "erase user", {})
+        job_id = records.choose(record_keys, job_id, request, ttl_seconds=TTL_SECONDS)
+        is_new = records.get(record_keys, job_id) is None
+        options: JsonObject = {"mark": self._mark(owner, job_id)} if is_new else {}
+        return self.start_job(owner, _KIND, "", options, job_id=job_id)
 
     def run(self, owner: Owner, _session_id: str, options: JsonObject) -> JsonObject | Later:
-        """Do a part of the job's work. After an error the receipt reports nothing as erased, and the next try continues."""
+        """Do a part of the job's work. After an error the receipt reports nothing as erased, and the next try continues.
+
+        The work is done only under the mark of the job's request. When that mark is lifted, whoever did it has erased everything
+        from before, and what is there came after: the job is over. No clock decides.
+        """
         now, counts = self.log.clock.now_ms(), counts_of(options)
         if (early := until_due(options, receipt("erasing", counts), now)) is not None:
             return early
-        self._mark(owner)
-        is_second = "not_before" in options
-        done_to = cast("str", options.get("done_to", ""))
-        while entries := self._pass(owner, done_to, with_erased=is_second):
+        mark = cast("int | None", options.get("mark", self._standing(owner)))
+        if mark is None and "not_before" not in options:
+            mark = self._mark(owner, "")  # a job of 0.1.0, whose request may not have marked the owner
+        options = {**options, "mark": mark}
+        while entries := self._entries(owner, mark, cast("str", options.get("done_to", ""))):
             for item in entries:
-                keys = SessionKeys(owner, session_id_of(item))
-                run = self.erasure.erase(keys, deadline_ms=now + WORK_MS)
+                run = self.erasure.erase(SessionKeys(owner, session_id_of(item)), deadline_ms=now + WORK_MS)
                 counts = added(counts, run)
-                done_to = item_name(item) if run.is_complete and is_second else done_to
+                options = {**options, "counts": counts} | ({"done_to": item_name(item)} if run.is_complete else {})
                 if not run.is_complete or self.log.clock.now_ms() >= now + WORK_MS:
-                    return Later(receipt("erasing", counts), {**options, "counts": counts, "done_to": done_to})
+                    return Later(receipt("erasing", counts), options)
+        if mark is None or mark != self._standing(owner):
+            return receipt("erased", counts)
+        return self._end_pass(owner, mark, options, counts, now)
+
+    def _end_pass(
+        self, owner: Owner, mark: int, options: JsonObject, counts: JsonObject, now_ms: int
+    ) -> JsonObject | Later:
+        """Erase what lies outside sessions; then schedule the second pass, or after it lift the mark and return the receipt."""
         blobs = sum(self.blobs.erase(prefix) for prefix in owner_blobs(owner))
         counts = plus(counts, {"blobs": blobs, "memories": sum(engine.erase(owner) for engine in self.memories)})
-        if not is_second:
-            return second_pass(self.erasure, "erasing", {}, counts, now)
+        if "not_before" not in options:
+            return second_pass(self.erasure, "erasing", {"mark": mark}, counts, now_ms)
         counts = plus(counts, {"items": self._erase_own(owner)})
-        self.log.items.delete_many([OwnerKeys(owner).user, OwnerKeys(owner).erasing])
+        self.log.items.delete_many([OwnerKeys(owner).user])
         purge_after_last_pass(self.erasure, options, counts)
+        # The mark is replaced and not deleted, so that this ends no other one. Its time is over at once.
+        self.log.items.put(
+            item_at(OwnerKeys(owner).erasing, {"c": mark, "ttl": now_ms // 1000}), condition=Equal("c", mark)
+        )
         return receipt("erased", counts)
 
-    def _mark(self, owner: Owner) -> None:
-        self.log.items.put(item_at(OwnerKeys(owner).erasing, {"c": self.log.clock.now_ms()}))
+    def _marker(self, owner: Owner) -> Item | None:
+        return get_item(self.log.items, OwnerKeys(owner).erasing)
 
-    def _pass(self, owner: Owner, done_to: str, *, with_erased: bool) -> list[Item]:
-        """Return the next entries of the session list behind ``done_to``, by a consistent query; empty at the end.
+    def _standing(self, owner: Owner) -> int | None:
+        return standing_mark(self._marker(owner))
 
-        They are sessions that exist, or have expired and left snapshots; ``with_erased`` includes sessions that are erased
-        already.
+    def _pending(self, owner: Owner) -> str | None:
+        """Return the id of the job that works under the standing mark, or was about to be started; None when it has failed."""
+        marker = self._marker(owner)
+        if marker is None or standing_mark(marker) is None or not isinstance(job_id := marker.get("id"), str):
+            return None
+        record = self.log.records.get(OwnerKeys(owner).jobs, job_id)
+        return job_id if record is None or record.status == "queued" else None
+
+    def _mark(self, owner: Owner, job_id: str) -> int:
+        """Mark the owner as being erased by a job, and return the mark. A standing mark stays: the job works under it too."""
+        while True:
+            marker = self._marker(owner)
+            standing, before = standing_mark(marker), cast("int", marker["c"]) if marker is not None else 0
+            if standing is not None and is_being_erased(self.log.items, owner, marker):
+                return standing
+            mark = standing if standing is not None else max(self.log.clock.now_ms(), before + 1)
+            item = item_at(OwnerKeys(owner).erasing, {"c": mark, **({"id": job_id} if job_id else {})})
+            if self.log.items.put(item, condition=Equal("c", before) if marker is not None else Absent()) is None:
+                return mark
+
+    def _entries(self, owner: Owner, mark: int | None, done_to: str) -> Sequence[Item]:
+        """Return the next entries of the session list behind ``done_to``, by a consistent query.
+
+        Empty at the end, and when the mark is lifted. The mark is read last: while it stands, all entries are from before it.
         """
         low = done_to + "\x00" if done_to else DIRECTORY_FROM
-        for items in self.erasure.pages(OwnerKeys(owner), low, DIRECTORY_TO):
-            entries = [item for item in items if with_erased or not is_cache_tombstone(item) or keeps_snapshots(item)]
-            if entries:
-                return entries
-        return []
+        pages = self.erasure.pages(OwnerKeys(owner), low, DIRECTORY_TO)
+        entries = next(filter(None, pages), ())
+        return entries if mark is not None and mark == self._standing(owner) else ()
 
     def _erase_own(self, owner: Owner) -> int:
         """Erase the owner's jobs with their idempotency claims, except for the receipts of this kind; return their number."""

@@ -20,7 +20,7 @@ from turnlog.log.headers import Header
 from turnlog.log.keys import OwnerKeys, RecordKeys, SessionKeys, commit_sort_key, item_at
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Record, Records
-from turnlog.log.tombstones import is_cache_tombstone
+from turnlog.log.tombstones import is_being_erased, is_cache_tombstone
 from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Key, Less, get_item
 
 _SECRET = Key("#turnlog", "cursor-secret")
@@ -56,7 +56,7 @@ class SessionLog:
         """
         own = OwnerKeys(owner)
         stored = self.items.get_many([own.erasing, own.user])
-        if own.erasing in stored:
+        if is_being_erased(self.items, owner, stored.get(own.erasing)):
             raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
         if own.user not in stored:
             self.items.put(item_at(own.user, {"n": owner.user}))

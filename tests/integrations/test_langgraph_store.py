@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +15,7 @@ from langgraph.store.memory import InMemoryStore
 from tests.conftest import Harness
 from tests.effort import examples
 from turnlog.core.errors import InvalidInputError
-from turnlog.integrations.langgraph import TurnlogStore
+from turnlog.integrations.langgraph import TurnlogSaver, TurnlogStore
 
 LABELS = st.sampled_from(["users", "a", "a/b", "~x", "用户", "long " * 30])
 NAMESPACES = st.lists(LABELS, min_size=1, max_size=3).map(tuple)
@@ -236,3 +236,30 @@ def test_the_async_calls_answer_alike(harness: Harness) -> None:
         assert MatchCondition("suffix", ("b",)).path == ("b",)
 
     asyncio.run(run())
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("messages", ["messages", None])
+def test_a_thread_without_messages_and_a_store_that_are_used_do_not_expire(harness: Harness, messages: Any) -> None:
+    store = TurnlogStore(harness.log(), ttl_days=3)
+    saver = TurnlogSaver(harness.log(), messages=messages, ttl_days=3)
+    graph = counting().compile(checkpointer=saver, store=store)
+    config: Any = {"configurable": {"thread_id": "quiet"}}
+    for day in range(7):
+        graph.invoke({"count": day}, config)
+        store.put(("days",), str(day), {"day": day})
+        assert len(list(saver.list(config))) == 3 * (day + 1)
+        assert len(store.search(("days",))) == day + 1
+        harness.clock.advance(86_400)
+    harness.clock.advance(2 * 86_400)
+    assert (list(saver.list(config)), store.search(("days",))) == ([], [])
+
+
+def counting() -> StateGraph[Any, Any, Any, Any]:
+    class State(TypedDict):
+        count: int
+
+    builder: StateGraph[Any, Any, Any, Any] = StateGraph(State)
+    builder.add_node("count", lambda state: {"count": state["count"] + 1})
+    builder.add_edge(START, "count")
+    return builder

@@ -481,3 +481,19 @@ def test_an_agent_that_is_killed_goes_on_on_its_branch_in_a_new_process(tmp_path
                 "Wrong",
             ]
             assert (asyncio.run(session.get_items(1)))[0]["role"] == "assistant"
+
+
+@pytest.mark.every_engine
+def test_a_branch_that_is_used_keeps_the_session_from_expiring(harness: Harness) -> None:
+    async def use(day: int) -> list[int]:
+        session = TurnlogAdvancedSession(harness.log(), "s", ttl_days=3)
+        await session.add_items([said("What is SKU-1?")])
+        if day == 1:
+            await session.create_branch_from_turn(2, "politer")
+        return [branch["message_count"] for branch in await session.list_branches()]
+
+    counts = []
+    for day in range(7):
+        counts.append(asyncio.run(use(day)))
+        harness.clock.advance(86_400)
+    assert counts == [[1], [2, 1], [2, 2], [2, 3], [2, 4], [2, 5], [2, 6]]

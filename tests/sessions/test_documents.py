@@ -283,6 +283,32 @@ def test_an_expired_session_has_no_documents(harness: Harness) -> None:
         session.documents.get("a")
 
 
+@pytest.mark.every_engine
+def test_documents_that_are_written_keep_their_session_from_expiring(harness: Harness) -> None:
+    session = harness.log().sessions.create("short", ttl_days=2)
+
+    def write() -> int:
+        calls = harness.faults.calls
+        session.documents.put("a", b"1")
+        return harness.faults.calls - calls
+
+    usual = write()
+    for _ in range(12):
+        harness.clock.advance(0.4 * 86_400)
+        write()
+        assert write() == usual, "once in a quarter of its days"
+    entries = [entry.action for entry in session.history()]
+    assert entries == ["documents_written"] * 6 + ["create"]
+    assert session.info().expires_at == "2025-11-27T19:12:00.000Z", "two days after the newest entry"
+    harness.clock.advance(2 * 86_400)
+    with pytest.raises(NotFoundError):
+        session.documents.put("a", b"1")
+    lasting = harness.log().sessions.create("lasting")
+    harness.clock.advance(1_000 * 86_400)
+    lasting.documents.put("a", b"1")
+    assert lasting.info().head == 1
+
+
 def test_a_fork_has_documents_of_its_own(session: Session) -> None:
     session.append({"role": "user", "content": "hi"})
     session.documents.put("a", b"1")

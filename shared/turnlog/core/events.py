@@ -297,9 +297,10 @@ SUMMARY_PUBLISHED, SUMMARY_DISCARDED = "summary_published", "summary_discarded"
 POLICY_CHANGE, END, TIME_OUT = "policy_change", "end", "time_out"
 REWIND, FORK, RESTORE, REDACT = "rewind", "fork", "restore", "redact"
 RUN_ACQUIRED, RUN_RENEWED, RUN_RELEASED, SENT_TO_RUN = "run_acquired", "run_renewed", "run_released", "sent_to_run"
+DOCUMENTS_WRITTEN = "documents_written"
 LOG_ACTIONS = frozenset(
     {CREATE, MESSAGE_ADDED, TOOL_CALL, TOOL_RESULT, TOOL_RECALLED, SUMMARY_PUBLISHED, SUMMARY_DISCARDED}
-    | {RUN, APPROVE, REJECT, POLICY_CHANGE, RESTORE, REWIND, FORK, REDACT, END, TIME_OUT}
+    | {RUN, APPROVE, REJECT, POLICY_CHANGE, RESTORE, REWIND, FORK, REDACT, END, TIME_OUT, DOCUMENTS_WRITTEN}
     | {RUN_ACQUIRED, RUN_RENEWED, RUN_RELEASED, SENT_TO_RUN}
 )
 """Actions that only the log records; a caller's entry can't use them."""

@@ -24,7 +24,7 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject, canonical_json
 from turnlog.integrations.originals import packed, unpacked
-from turnlog.integrations.sessions import KeptDocuments, session_id_of, sync_log
+from turnlog.integrations.sessions import KeptDocuments, SessionIndex, session_id_of, sync_log
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import StoredMessage
 
@@ -93,7 +93,11 @@ class TurnlogSessionStore:
 
     def _summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """Return the SDK's summary of each main transcript of a project."""
-        documents = self._documents({"project_key": project_key}).list(_SESSIONS)
+
+        def session_id(rest: str) -> str:
+            return _session_id({"project_key": project_key, "session_id": unquote(rest)})
+
+        documents = self._project(project_key).list_living(_SESSIONS, session_id)
         return [{**json.loads(document.data), "mtime": document.updated_ms} for document in documents]
 
     list_session_summaries = in_thread(_summaries)
@@ -113,8 +117,7 @@ class TurnlogSessionStore:
             self._documents(main).delete([_SUBKEYS + quote(subpath, safe="")])
         else:
             gone = [*({**main, "subpath": subkey} for subkey in self._subkeys(main)), main]
-            project = self._documents({"project_key": key["project_key"]})
-            project.delete([_SESSIONS + quote(key["session_id"], safe="")])
+            self._project(key["project_key"]).delete([_SESSIONS + quote(key["session_id"], safe="")])
         for transcript in gone:
             self._known.pop(_session_id(transcript), None)
             with suppress(NotFoundError):
@@ -158,7 +161,11 @@ class TurnlogSessionStore:
         def fold(summary: SessionSummaryEntry | None) -> SessionSummaryEntry:
             return fold_session_summary(summary, cast("SessionKey", key), cast("list[SessionStoreEntry]", entries))
 
-        self._documents({"project_key": key["project_key"]}).change(_SESSIONS + quote(key["session_id"], safe=""), fold)
+        self._project(key["project_key"]).change(_SESSIONS + quote(key["session_id"], safe=""), fold)
+
+    def _project(self, project_key: str) -> SessionIndex:
+        key = {"project_key": project_key}
+        return SessionIndex(self._log, _session_id(key), self._settings_of(key))
 
     def _documents(self, key: Key) -> KeptDocuments:
         return KeptDocuments(self._log, _session_id(key), **self._settings_of(key))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from llama_index.core.base.llms.types import (
@@ -29,9 +30,10 @@ from llama_index.core.storage.chat_store.base import BaseChatStore
 from turnlog.client import GivenPolicy
 from turnlog.client.async_calls import to_end
 from turnlog.client.model import Session, Turnlog
+from turnlog.core.errors import NotFoundError
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals, Part
-from turnlog.integrations.sessions import KeptDocuments, session_id_of
+from turnlog.integrations.sessions import SessionIndex, session_id_of
 
 _INDEX, _KEYS = session_id_of("llama-index"), "keys/"
 
@@ -45,13 +47,13 @@ class TurnlogChatStore(BaseChatStore):
 
     _log: Turnlog = PrivateAttr()
     _settings: dict[str, Any] = PrivateAttr()
-    _index: KeptDocuments = PrivateAttr()
+    _index: SessionIndex = PrivateAttr()
 
     def __init__(self, log: Turnlog, **settings: Any) -> None:
         super().__init__()
         self._log = log
         self._settings = {"recall": "never", **settings}
-        self._index = KeptDocuments(log, _INDEX, **self._settings)
+        self._index = SessionIndex(log, _INDEX, self._settings)
 
     @classmethod
     def class_name(cls) -> str:
@@ -80,7 +82,8 @@ class TurnlogChatStore(BaseChatStore):
         if self._index.get(listed) is None:
             return None
         messages = self.get_messages(key)
-        self.session(key).rewind(1)
+        with suppress(NotFoundError):  # it has expired
+            self.session(key).rewind(1)
         self._index.delete([listed])
         return messages
 
@@ -96,7 +99,7 @@ class TurnlogChatStore(BaseChatStore):
         return self.delete_message(key, -1)
 
     def get_keys(self) -> list[str]:
-        return [document.data.decode("utf-8", "surrogatepass") for document in self._index.list(_KEYS)]
+        return [document.data.decode("utf-8", "surrogatepass") for document in self._index.list_living(_KEYS)]
 
     def _created(self, key: str) -> Session:
         """Return the session of a key; create and list it with its first message."""

@@ -68,7 +68,7 @@ class TurnlogAdvancedSession(TurnlogSession):
 
     ``main`` is the session itself. An object begins on the branch that was switched to last, by any process, and stays on its
     own until it switches or the session is cleared. As in the SDK a branch without items does not exist, and the name of a
-    branch can be used once. When the session expires (``ttl_days``), its branches are not found.
+    branch can be used once. With ``ttl_days``, ``main`` expires after all branches that get items, and another one by itself.
     """
 
     _place: tuple[str, int] | None = None
@@ -242,7 +242,11 @@ class TurnlogAdvancedSession(TurnlogSession):
         return self.session()
 
     def _created(self) -> Session:
-        return super()._created() if self._find(None)[0] == _MAIN else self.session()
+        if self._find(None)[0] == _MAIN:
+            return super()._created()
+        if self._settings.get("ttl_days"):
+            self._change(lambda branches: branches)  # keeps the session of `main` from expiring: it lists the branches
+        return self.session()
 
     def _find(self, branch_id: str | None) -> tuple[str, Session | None]:
         """Return the name of a branch, by default the current one, and its session; None when there is no such branch."""

@@ -38,7 +38,7 @@ from turnlog.core.errors import DocumentChangedError, HeadMismatchError
 from turnlog.core.json_values import canonical_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals, Part
-from turnlog.integrations.sessions import KeptDocuments, session_id_of
+from turnlog.integrations.sessions import SessionIndex, session_id_of
 
 
 def _to_parts(message: ModelMessage) -> tuple[str, list[Part]]:
@@ -109,7 +109,7 @@ class TurnlogConversationStore(ConversationStore):
     def __init__(self, log: Turnlog, **settings: Any) -> None:
         self._log = log
         self._settings = {"recall": "never", **settings}
-        self._index = KeptDocuments(log, _INDEX, **self._settings)
+        self._index = SessionIndex(log, _INDEX, self._settings)
 
     def session(self, conversation_id: str) -> Session:
         """Return the session of a conversation, for windows, search and summaries."""
@@ -150,7 +150,7 @@ class TurnlogConversationStore(ConversationStore):
 
     @reads
     def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
-        every = (_RECORD.validate_json(document.data) for document in self._index.list(_RECORDS))
+        every = (_RECORD.validate_json(document.data) for document in self._index.list_living(_RECORDS))
         records = [record for record in every if scope is None or record.scope == scope]
         return sorted(records, key=lambda record: record.updated_at, reverse=True)[:limit]
 
@@ -192,20 +192,20 @@ class TurnlogConversationStore(ConversationStore):
 
     @reads
     def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
-        entries, messages = list[ConversationEntry](), dict[str, dict[int, ModelMessage]]()
-        places, entry_id = dict[str, Any](), head_id
+        entries, messages = list[ConversationEntry](), dict[int, ModelMessage]()
+        places, entry_id, session = dict[str, Any](), head_id, None
         while entry_id is not None and (limit is None or len(entries) < limit):
             place = places.get(entry_id) or self._place(entry_id)
             if place is None:
                 raise LookupError(entry_id)
             for (parent, _), (earlier_id, position) in pairwise(place.get("earlier", ())):
                 places[earlier_id] = {**place, "position": position, "parent": parent, "earlier": ()}
-            session_id, position = place["session"], place["position"]
-            if position not in messages.setdefault(session_id, {}):
-                page = self._log.sessions.of(session_id).page(order="desc", before=position + 1, format=MESSAGES.format)
-                messages[session_id] |= {stored.position: MESSAGES.message(stored.body) for stored in page.messages}
-            message = messages[session_id][position]
-            entries.append(ConversationEntry(id=entry_id, parent_id=place["parent"], message=message))
+            # A fork has the positions before it too, also when the session that it was forked from has expired.
+            session, position = session or self._log.sessions.of(place["session"]), place["position"]
+            if position not in messages:
+                page = session.page(order="desc", before=position + 1, format=MESSAGES.format)
+                messages |= {stored.position: MESSAGES.message(stored.body) for stored in page.messages}
+            entries.append(ConversationEntry(id=entry_id, parent_id=place["parent"], message=messages[position]))
             entry_id = place["parent"]
         return entries[::-1]
 
@@ -227,8 +227,11 @@ class TurnlogConversationStore(ConversationStore):
 
     def _record(self, conversation_id: str) -> tuple[ConversationRecord | None, Document | None]:
         """Return the record of a conversation, and the document that has it."""
-        document = self._index.get(_RECORDS + session_id_of(conversation_id))
-        return (_RECORD.validate_json(document.data) if document is not None else None), document
+        session_id = session_id_of(conversation_id)
+        document = self._index.get(_RECORDS + session_id)
+        if document is None or self._index.is_gone(session_id):
+            return None, document
+        return _RECORD.validate_json(document.data), document
 
     def _place(self, entry_id: str | None) -> Any:
         """Return session, position, parent and ancestors of an entry, as `_places` made them; None for one that is not stored."""

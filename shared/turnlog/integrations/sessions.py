@@ -29,6 +29,8 @@ def sync_log(log: Turnlog) -> Turnlog:
 
 _MAPPED = "t_"
 _REMEMBERED = 1_024
+_ENDING = ("ttl_days", "inactive_after_minutes")
+"""Settings by which a session ends of itself."""
 
 
 def session_id_of(*parts: str) -> str:
@@ -134,6 +136,26 @@ class KeptDocuments:
         except NotFoundError:
             self._log.sessions.get_or_create(self._session_id, **self._settings)
             write()
+
+
+class SessionIndex(KeptDocuments):
+    """Documents in which an adapter lists its sessions; ``settings`` are those of its sessions. It does not expire with them."""
+
+    def __init__(self, log: Turnlog, session_id: str, settings: Mapping[str, Any]) -> None:
+        super().__init__(log, session_id, **{name: settings[name] for name in settings if name not in _ENDING})
+        self._expires = settings.get("ttl_days") is not None
+
+    def list_living(self, prefix: str, id_of: Callable[[str], str] = str) -> Iterable[Document]:
+        """Return the documents of a prefix whose sessions exist; ``id_of`` makes a session id of the rest of a key."""
+        documents = self.list(prefix)
+        if not self._expires:
+            return documents
+        ids = {info.session_id for info in self._log.sessions.list()}
+        return [document for document in documents if id_of(document.key.removeprefix(prefix)) in ids]
+
+    def is_gone(self, session_id: str) -> bool:
+        """Return whether a session has expired. Makes a request only when the adapter's sessions expire."""
+        return self._expires and not self._log.sessions.exists(session_id)
 
 
 def _json_of(document: Document | None) -> Any:

@@ -14,13 +14,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from turnlog.core.errors import CorruptError, DocumentChangedError, InvalidInputError, MalformedError
+from turnlog.core.events import DOCUMENTS_WRITTEN, NoteEvent
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject
 from turnlog.core.limits import PAGE_BYTES
 from turnlog.core.models import Cursors
 from turnlog.core.session_settings import SCHEMA_VERSION
 from turnlog.core.times import DAY_MS, LAST_MS, milliseconds_of
-from turnlog.log.headers import attribute, check_version, item_name
+from turnlog.log.commits import Draft, Tail
+from turnlog.log.headers import attribute, check_version, following, item_name
 from turnlog.log.keys import DOCUMENTS, SessionKeys, item_at
 from turnlog.log.packing import pack, unpack
 from turnlog.log.payloads import in_parallel
@@ -210,7 +212,11 @@ class GetDocuments:
 
 
 class PutDocuments:
-    """Use case: write and delete documents. Refuses an ended session, and conditions that fail."""
+    """Use case: write and delete documents. Refuses an ended session, and conditions that fail.
+
+    In a session with ``ttl_days`` this is activity: an entry of the history says so when a day, or a quarter of its days, has
+    passed since the newest one.
+    """
 
     def __init__(self, log: SessionLog, documents: DocumentStore) -> None:
         self._log = log
@@ -230,11 +236,24 @@ class PutDocuments:
         if not (first or then or deleted_keys):
             raise _invalid("", "nothing is to be written or deleted")
         check_distinct([*(writing.key for writing in first), *(writing.key for writing in then), *deleted_keys])
-        check_active(self._log.commits.tail(keys).header)
+        tail = self._log.commits.tail(keys)
+        check_active(tail.header)
+        self._prolong(keys, tail)
         written = [*self._write(keys, first), *self._write(keys, then)]
         if deleted_keys:
             self._documents.delete(keys, deleted_keys, _revision(salt, "", b""))
         return WrittenDocuments(documents=list(map(_written_answer, written)))
+
+    def _prolong(self, keys: SessionKeys, tail: Tail) -> None:
+        """Commit that documents are written, when the session expires and its newest activity is not recent."""
+        header, now = tail.header, self._log.clock.now_ms()
+        if not header.ttl_days or now - header.active_ms < min(DAY_MS, header.ttl_days * DAY_MS // 4):
+            return
+        new = following(header, kind="h", events=1, now_ms=now)
+        draft = Draft(new, (NoteEvent(new.first, DOCUMENTS_WRITTEN, None, None),))
+        commit = self._log.commits.put(keys, draft, nonce=self._log.ids.nonce(), previous=header.hash)
+        if commit is not None:  # otherwise another writer's commit is the activity
+            self._log.refresh_listing(keys, tail, commit.header)
 
     def _write(self, keys: SessionKeys, writings: Sequence[DocumentWrite]) -> list[Document]:
         written = self._documents.write_many(keys, writings)

@@ -56,7 +56,7 @@ export function State({ id, session, params, act }) {
 
 // ---- everything that was done
 
-const ACTIONS = ["message_added", "tool_call", "tool_result", "tool_recalled", "state_change", "policy_change", "run", "run_acquired", "run_renewed", "run_released", "sent_to_run", "approve", "reject", "summary_published", "summary_discarded", "rewind", "restore", "redact", "time_out"];
+const ACTIONS = ["message_added", "tool_call", "tool_result", "tool_recalled", "state_change", "policy_change", "run", "run_acquired", "run_renewed", "run_released", "sent_to_run", "approve", "reject", "summary_published", "summary_discarded", "rewind", "restore", "redact", "time_out", "documents_written"];
 
 export function History({ id, session }) {
   const [action, filter] = useState("");

@@ -17,7 +17,7 @@ export const ENGLISH = {
   create: "session created", fork: "forked", message_added: "message", tool_call: "tool call", tool_result: "tool result", tool_recalled: "recalled", state_change: "state changed",
   policy_change: "settings changed", run: "run", approve: "approved", reject: "rejected", summary_published: "summary published", summary_discarded: "summary discarded",
   rewind: "rewind", restore: "restored", end: "ended", redact: "redacted", time_out: "timed out", run_acquired: "taken by a run", run_renewed: "kept by its run",
-  run_released: "given back by its run", sent_to_run: "sent to the run",
+  run_released: "given back by its run", sent_to_run: "sent to the run", documents_written: "documents written",
   // budgets, and where a prompt cache broke
   "budget:given": "given", "budget:model": "of the model", "budget:default": "by default",
   "broke:tools": "the tools", "broke:system": "the system text", "broke:summary": "the summary", "broke:base": "the first messages",
@@ -30,7 +30,7 @@ export const CHINESE = {
   unknown_role: "保存但从不发送的角色", bad_arguments: "参数不是 JSON 对象", control_chars: "文本含控制字符", run_active: "当前循环中另有运行", wrong_type: "执行状态的字段类型不对",
   messages_not_list: "messages 缺失或不是列表", result_without_call: "执行状态中有无调用的结果", iteration_above_maximum: "iteration 超过 max_iterations", usage_ignored: "用量与所指窗口不符，已忽略",
   create: "创建会话", fork: "分叉", message_added: "消息", tool_call: "工具调用", tool_result: "工具结果", tool_recalled: "已召回", state_change: "状态变更", policy_change: "设置变更", run: "运行", approve: "批准", reject: "拒绝",
-  summary_published: "发布摘要", summary_discarded: "废弃摘要", rewind: "回退", restore: "恢复", end: "结束", redact: "删改", time_out: "超时", run_acquired: "运行占用会话", run_renewed: "运行续占", run_released: "运行归还", sent_to_run: "发给运行中的智能体",
+  summary_published: "发布摘要", summary_discarded: "废弃摘要", rewind: "回退", restore: "恢复", end: "结束", redact: "删改", time_out: "超时", run_acquired: "运行占用会话", run_renewed: "运行续占", run_released: "运行归还", sent_to_run: "发给运行中的智能体", documents_written: "写入文档",
   "budget:given": "指定", "budget:model": "按模型", "budget:default": "默认", "broke:tools": "工具", "broke:system": "系统文本", "broke:summary": "摘要", "broke:base": "最前面的消息",
   active: "活动", inactive: "闲置", ended: "已结束", open: "进行中", closed: "已完成", interrupted: "已中断", whole: "完整", digest: "概要", cut: "截短", "left out": "略去", summary: "摘要", title: "标题",
   "(empty)": "（空）", "(encrypted)": "（已加密）", "(no text)": "（无文本）", "(unnamed)": "（未命名）",

@@ -255,6 +255,21 @@ def test_a_thread_without_messages_and_a_store_that_are_used_do_not_expire(harne
     assert (list(saver.list(config)), store.search(("days",))) == ([], [])
 
 
+def test_a_thread_with_the_id_of_a_store_is_deleted_and_copied_without_its_values(harness: Harness) -> None:
+    store, saver = TurnlogStore(harness.log()), TurnlogSaver(harness.log())
+    store.put(("users", "ada"), "likes", {"text": "tea"})
+    graph = counting().compile(checkpointer=saver)
+    config: Any = {"configurable": {"thread_id": "langgraph-store"}}
+    graph.invoke({"count": 1}, config)
+    saver.copy_thread("langgraph-store", "copy")
+    saver.delete_thread("langgraph-store")
+    assert plain(store.search(())) == [(("users", "ada"), "likes", {"text": "tea"})]
+    assert list(saver.list(config)) == []
+    assert {
+        key.split("/")[0] for key in (document.key for document in harness.log().sessions.of("copy").documents.list())
+    } == {"lgc"}
+
+
 def counting() -> StateGraph[Any, Any, Any, Any]:
     class State(TypedDict):
         count: int

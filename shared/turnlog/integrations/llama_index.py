@@ -33,9 +33,9 @@ from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import NotFoundError
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals, Part
-from turnlog.integrations.sessions import SessionIndex, session_id_of
+from turnlog.integrations.sessions import SessionIndex
 
-_INDEX, _KEYS = session_id_of("llama-index"), "keys/"
+_KEYS = "keys/"
 
 
 class TurnlogChatStore(BaseChatStore):
@@ -53,7 +53,7 @@ class TurnlogChatStore(BaseChatStore):
         super().__init__()
         self._log = log
         self._settings = {"recall": "never", **settings}
-        self._index = SessionIndex(log, _INDEX, self._settings)
+        self._index = SessionIndex(log, "llama-index", self._settings)
 
     @classmethod
     def class_name(cls) -> str:
@@ -61,7 +61,7 @@ class TurnlogChatStore(BaseChatStore):
 
     def session(self, key: str) -> Session:
         """Return the session of a key, for windows, search and summaries."""
-        return self._log.sessions.of(session_id_of(key))
+        return self._log.sessions.of(self._index.id_of(key))
 
     def set_messages(self, key: str, messages: list[ChatMessage]) -> None:
         MESSAGES.extend(self._created(key), messages, drop_rest=True)
@@ -78,7 +78,7 @@ class TurnlogChatStore(BaseChatStore):
 
     def delete_messages(self, key: str) -> list[ChatMessage] | None:
         """Remove all messages from view and return them. `Session.erase` deletes what the log keeps."""
-        listed = _KEYS + session_id_of(key)
+        listed = _KEYS + self._index.id_of(key)
         if self._index.get(listed) is None:
             return None
         messages = self.get_messages(key)

@@ -38,7 +38,7 @@ from turnlog.core.errors import DocumentChangedError, HeadMismatchError
 from turnlog.core.json_values import canonical_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals, Part
-from turnlog.integrations.sessions import SessionIndex, session_id_of
+from turnlog.integrations.sessions import SessionIndex
 
 
 def _to_parts(message: ModelMessage) -> tuple[str, list[Part]]:
@@ -92,7 +92,6 @@ MESSAGES = Originals[ModelMessage](
     from_parts=_from_parts,
     content_of=lambda message: message.parts,
 )
-_INDEX = session_id_of("pydantic-ai")
 _RECORDS, _PLACES = "records/", "places/"
 _EARLIER = 100  # entries before it that a stored entry names at most; they are read with one request
 _RECORD = TypeAdapter(ConversationRecord)
@@ -109,11 +108,11 @@ class TurnlogConversationStore(ConversationStore):
     def __init__(self, log: Turnlog, **settings: Any) -> None:
         self._log = log
         self._settings = {"recall": "never", **settings}
-        self._index = SessionIndex(log, _INDEX, self._settings)
+        self._index = SessionIndex(log, "pydantic-ai", self._settings)
 
     def session(self, conversation_id: str) -> Session:
         """Return the session of a conversation, for windows, search and summaries."""
-        return self._log.sessions.of(session_id_of(conversation_id))
+        return self._log.sessions.of(self._index.id_of(conversation_id))
 
     async def load(
         self, conversation_id: str, *, limit: int | None = None, scope: str | None = None
@@ -131,7 +130,7 @@ class TurnlogConversationStore(ConversationStore):
 
         Raises `ConversationConflict` when the session has messages after all of these: another run has said them.
         """
-        session = self._log.sessions.get_or_create(session_id_of(conversation_id), **self._settings)
+        session = self._log.sessions.get_or_create(self._index.id_of(conversation_id), **self._settings)
         head, known = session.info().head, [message for _, message in MESSAGES.stored(session)]
         # A run begins with a history in which Pydantic AI has joined requests that no response separates.
         joined = types.repair_messages(known, repair_last_response=False)
@@ -174,7 +173,7 @@ class TurnlogConversationStore(ConversationStore):
             positions = MESSAGES.extend(session, [entry.message for entry in new_entries], after=after, drop_rest=True)
             places = _places(session.id, base, place, list(zip(new_entries, positions, strict=True)))
             self._index.put_many({key: canonical_json(value) for key, value in places.items()})
-            key, value = _RECORDS + session_id_of(conversation_id), _RECORD.dump_python(record, mode="json")
+            key, value = _RECORDS + self._index.id_of(conversation_id), _RECORD.dump_python(record, mode="json")
             self._index.replace(key, value, document)
         except (HeadMismatchError, DocumentChangedError) as error:
             raise ConversationConflict(conversation_id) from error
@@ -184,7 +183,7 @@ class TurnlogConversationStore(ConversationStore):
         record, _ = self._record(conversation_id)
         if record is None or record.revision != expected_revision:
             raise ConversationConflict(conversation_id)
-        self._index.delete([_RECORDS + session_id_of(conversation_id)])
+        self._index.delete([_RECORDS + self._index.id_of(conversation_id)])
         self.session(conversation_id).rewind(1)
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
@@ -211,7 +210,7 @@ class TurnlogConversationStore(ConversationStore):
 
     def _session_at(self, conversation_id: str, place: Mapping[str, Any] | None) -> Session:
         """Return the session of a conversation; one that begins in another conversation is a fork of its session."""
-        session_id = session_id_of(conversation_id)
+        session_id = self._index.id_of(conversation_id)
         if place is not None and place["session"] != session_id and not self._log.sessions.exists(session_id):
             return self._log.sessions.of(place["session"]).fork(session_id, at=place["position"])
         return self._log.sessions.get_or_create(session_id, **self._settings)
@@ -227,7 +226,7 @@ class TurnlogConversationStore(ConversationStore):
 
     def _record(self, conversation_id: str) -> tuple[ConversationRecord | None, Document | None]:
         """Return the record of a conversation, and the document that has it."""
-        session_id = session_id_of(conversation_id)
+        session_id = self._index.id_of(conversation_id)
         document = self._index.get(_RECORDS + session_id)
         if document is None or self._index.is_gone(session_id):
             return None, document

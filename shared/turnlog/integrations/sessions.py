@@ -145,6 +145,13 @@ class SessionIndex(KeptDocuments):
         super().__init__(log, session_id, **{name: settings[name] for name in settings if name not in _ENDING})
         self._expires = settings.get("ttl_days") is not None
 
+    def id_of(self, name: str) -> str:
+        """Return the session id of a name as `session_id_of` does. Raises `InvalidInputError` for that of the index itself."""
+        session_id = session_id_of(name)
+        if session_id == self._session_id:
+            raise InvalidInputError(f"the id {name!r} is taken by the adapter's own list of sessions; use another one")
+        return session_id
+
     def list_living(self, prefix: str, id_of: Callable[[str], str] = str) -> Iterable[Document]:
         """Return the documents of a prefix whose sessions exist; ``id_of`` makes a session id of the rest of a key."""
         documents = self.list(prefix)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
+from turnlog.core.errors import InvalidInputError
 
 pytest.importorskip("llama_index.core", reason="has an environment of its own: make frameworks")
 
@@ -37,3 +38,14 @@ def test_a_saved_context_is_loaded_and_the_memory_given_again_goes_on(harness: H
         assert [message.content for message in memory().get_all()] == ["First?", "Yes.", "Second?", "Yes."]
 
     asyncio.run(run())
+
+
+def test_the_key_of_the_list_of_keys_is_refused(harness: Harness) -> None:
+    from llama_index.core.llms import ChatMessage
+
+    from turnlog.integrations.llama_index import TurnlogChatStore
+
+    store = TurnlogChatStore(harness.log())
+    for call in (store.session, store.get_messages, lambda key: store.add_message(key, ChatMessage("Hello"))):
+        with pytest.raises(InvalidInputError, match="llama-index"):
+            call("llama-index")

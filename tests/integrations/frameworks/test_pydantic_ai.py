@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from turnlog.core.errors import BudgetTooSmallError
+from turnlog.core.errors import BudgetTooSmallError, InvalidInputError
 
 stores = pytest.importorskip("pydantic_ai.conversation_store", reason="has an environment of its own: make frameworks")
 
@@ -159,3 +159,17 @@ def test_the_schema_of_structured_output_counts_in_the_budget(harness: Harness) 
     agent = Agent(TestModel(), output_type=output, capabilities=[TurnlogWindow(store_of(harness), budget=1_000)])
     with pytest.raises(BudgetTooSmallError):
         asyncio.run(agent.run("question", conversation=Conversation(conversation_id="desk")))
+
+
+def test_the_id_of_the_list_of_conversations_is_refused(harness: Harness) -> None:
+    from pydantic_ai import Conversation
+
+    store = store_of(harness)
+    for call in (
+        lambda: store.save(Conversation(conversation_id="pydantic-ai", messages=turn(1))),
+        lambda: store.load("pydantic-ai"),
+    ):
+        with pytest.raises(InvalidInputError, match="pydantic-ai"):
+            asyncio.run(call())
+    with pytest.raises(InvalidInputError, match="pydantic-ai"):
+        store.session("pydantic-ai")

@@ -41,11 +41,10 @@ from turnlog.client.documents import Document
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import DocumentChangedError, InvalidInputError
 from turnlog.engines import SystemClock
-from turnlog.integrations.langgraph.threads import short
+from turnlog.integrations.langgraph.threads import STORE, short
 from turnlog.integrations.sessions import KeptDocuments
 from turnlog.sessions.document_models import MAX_WRITTEN
 
-_ROOT = "lgs/"
 _MAX_LABEL, _MAX_KEY = 60, 120
 _MS_PER_MINUTE = 60_000
 _NOW_MS = SystemClock().now_ms
@@ -94,7 +93,7 @@ class TurnlogStore(BaseStore):
     def sweep_ttl(self) -> int:
         """Delete expired items, and return their number."""
         now = self._now_ms()
-        listed = self._documents.list(_ROOT)
+        listed = self._documents.list(STORE)
         expired = [document.key for document in listed if _expires(json.loads(document.data)) <= now]
         if expired:
             self._documents.delete(expired)
@@ -192,7 +191,7 @@ class TurnlogStore(BaseStore):
 
 
 def _folder(namespace: Sequence[str]) -> str:
-    return _ROOT + "".join(f"{short(label, _MAX_LABEL)}/" for label in namespace)
+    return STORE + "".join(f"{short(label, _MAX_LABEL)}/" for label in namespace)
 
 
 def _key(namespace: Sequence[str], key: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
-from turnlog.client.documents import Documents
+from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.identity import is_principal_id
@@ -17,7 +17,9 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.integrations.langgraph.records import checkpoint_of
 from turnlog.integrations.sessions import digest_id, stored_ids
 
-ROOT, LARGE, CHECKPOINTS = "lg", "lgb/", "lgc/"
+_ROOT, LARGE, CHECKPOINTS = "lg", "lgb/", "lgc/"
+STORE = "lgs/"
+"""Keys of `TurnlogStore` begin so. Its session may have the id of a thread, whose documents they are not."""
 _HASHED = "~"
 _SAFE = "-_.:|"
 _MAX_NAMESPACE, _MAX_CHECKPOINT, _MAX_TASK = 160, 200, 100
@@ -141,11 +143,18 @@ class ThreadSessions:
         except NotFoundError:
             return namespaces
 
+    def pages(self, thread_id: str) -> Iterator[Sequence[Document]]:
+        """Yield the documents of a thread in order of their keys, page by page; none of a thread that does not exist."""
+        pages = self.documents(thread_id).list(_ROOT)
+        with suppress(NotFoundError):
+            while (page := pages.page()) is not None:
+                yield [document for document in page if not document.key.startswith(STORE)]
+
     def delete(self, thread_id: str) -> None:
         """Delete all documents of a thread, oldest first, so that a crash never leaves an older state behind."""
-        documents = self.documents(thread_id)
+        keys = [document.key for page in self.pages(thread_id) for document in page]
         with suppress(NotFoundError):
-            documents.delete([document.key for document in documents.list(ROOT)])
+            self.documents(thread_id).delete(keys)
 
     def _make(self, thread_id: str) -> None:
         session_id, settings = self._id_of(thread_id), dict(self._settings)

@@ -5,8 +5,7 @@ A checkpoint has its new values, and references to checkpoints that hold the old
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -15,7 +14,7 @@ from langgraph.checkpoint.base import Checkpoint
 from turnlog.client import retried
 from turnlog.client.documents import Documents
 from turnlog.client.model import Session
-from turnlog.core.errors import DocumentChangedError, NotFoundError
+from turnlog.core.errors import DocumentChangedError
 from turnlog.engines import RandomIds
 from turnlog.integrations.langgraph.known import (
     KnownCheckpoint,
@@ -46,7 +45,7 @@ from turnlog.integrations.langgraph.records import (
     size_of,
     writes_of,
 )
-from turnlog.integrations.langgraph.threads import LARGE, ROOT, Namespace, ThreadSessions, id_in_key, task_name, task_of
+from turnlog.integrations.langgraph.threads import LARGE, Namespace, ThreadSessions, id_in_key, task_name, task_of
 
 BESIDE_BYTES, PIECE_BYTES = 8 * 1024, 4 * 1024
 """A larger value is stored in documents of its own, and more elements of a list that is stored whole become a piece."""
@@ -109,15 +108,8 @@ class Writer:
 
         Documents that the target has too are merged: a checkpoint stays visible, with the values that others there need.
         """
-        for page in self._pages(source):
-            self._copy_page(target, page)
-
-    def _pages(self, thread_id: str) -> Iterator[Mapping[str, bytes]]:
-        """Yield the documents of a thread by key, page by page; none of a thread that does not exist."""
-        pages = self._threads.documents(thread_id).list(ROOT)
-        with suppress(NotFoundError):
-            while (page := pages.page()) is not None:
-                yield {document.key: document.data for document in page}
+        for page in self._threads.pages(source):
+            self._copy_page(target, {document.key: document.data for document in page})
 
     def _copy_page(self, target: str, page: Mapping[str, bytes]) -> None:
         def write(session: Session) -> None:

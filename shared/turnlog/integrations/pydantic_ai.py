@@ -268,7 +268,8 @@ class TurnlogWindow(Limits, AbstractCapability[Any]):
 
     async def before_model_request(self, ctx: RunContext, request_context: ModelRequestContext) -> ModelRequestContext:
         messages, parameters = list(request_context.messages), request_context.model_request_parameters
-        system = "\n\n".join(part.content for part in parameters.instruction_parts or [])
+        prompts = {part.content: part for part in _system_prompts(messages)}
+        system = "\n\n".join([*(part.content for part in parameters.instruction_parts or []), *prompts])
         tools = [
             originals.function_tool(tool.name, [tool.description, tool.parameters_json_schema])
             for tool in parameters.tool_defs.values()
@@ -277,6 +278,14 @@ class TurnlogWindow(Limits, AbstractCapability[Any]):
         window = await asyncio.to_thread(MESSAGES.window, session, self, system=system, tools=tools)
         if not window.messages or not isinstance(window.messages[-1], ModelRequest):  # another run has said something
             raise ConversationConflict(ctx.conversation_id or "")
-        summary: list[ModelMessage] = [ModelRequest([types.SystemPromptPart(window.system)])] if window.system else []
-        request_context.messages = [*summary, *window.messages]
+        # A system prompt is stored with the question that it came with, which the window may leave out.
+        shown = {part.content for part in _system_prompts(window.messages)}
+        before = [part for content, part in prompts.items() if content not in shown]
+        if window.system:
+            before.append(types.SystemPromptPart(window.system))
+        request_context.messages = [*([ModelRequest(before)] if before else []), *window.messages]
         return request_context
+
+
+def _system_prompts(messages: Sequence[ModelMessage]) -> list[types.SystemPromptPart]:
+    return [part for message in messages for part in message.parts if isinstance(part, types.SystemPromptPart)]

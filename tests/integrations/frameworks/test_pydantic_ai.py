@@ -173,3 +173,30 @@ def test_the_id_of_the_list_of_conversations_is_refused(harness: Harness) -> Non
             asyncio.run(call())
     with pytest.raises(InvalidInputError, match="pydantic-ai"):
         store.session("pydantic-ai")
+
+
+def test_the_system_prompt_is_in_every_call_once_and_counts_in_the_budget(harness: Harness) -> None:
+    from pydantic_ai import Agent, Conversation
+    from pydantic_ai import messages as types
+    from pydantic_ai.models.function import FunctionModel
+
+    from turnlog.integrations.pydantic_ai import TurnlogWindow
+
+    calls = []
+
+    def reply(messages: list[Any], info: Any) -> types.ModelResponse:
+        calls.append([part for message in messages for part in message.parts])
+        return types.ModelResponse([types.TextPart("because " * 60)])
+
+    async def run(prompt: str) -> None:
+        store, calls[:] = store_of(harness, str(len(prompt))), []
+        agent = Agent(FunctionModel(reply), system_prompt=prompt, capabilities=[TurnlogWindow(store, budget=700)])
+        for number in range(8):
+            conversation = await store.load("desk") or Conversation(conversation_id="desk")
+            await store.save(await agent.run(f"question {number} {'why ' * 40}", conversation=conversation))
+
+    asyncio.run(run("Never promise a refund."))
+    assert all([part.content for part in parts].count("Never promise a refund.") == 1 for parts in calls)
+    assert not any("question 0" in part.content for part in calls[-1] if isinstance(part, types.UserPromptPart))
+    with pytest.raises(BudgetTooSmallError):
+        asyncio.run(run("Never promise a refund. " * 300))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from agent_framework import AgentSession, Content, HistoryProvider, Message, SessionContext, SupportsAgentRun
 
@@ -22,7 +22,7 @@ from turnlog.client import GivenPolicy
 from turnlog.client.async_calls import reads, writes
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.json_values import python_json
+from turnlog.core.json_values import JsonObject, python_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals, Part
 from turnlog.integrations.sessions import session_id_of, sync_log
@@ -110,8 +110,9 @@ def _to_parts(message: Message) -> tuple[str, list[Part]]:
         if content.type == "function_call":
             parts.append(originals.tool_call(content.call_id, content.name, content.arguments))
         elif content.type == "function_result":
-            result = json.loads(python_json(content.result))
-            parts.append(originals.tool_result(content.call_id, result, is_error=content.exception is not None))
+            value, failed = json.loads(python_json(content.result)), content.exception is not None
+            result = originals.tool_result(content.call_id, value, is_error=failed)
+            parts += originals.result_parts(result, [part for item in content.items or () for part in _added(item)])
         elif content.type == "text_reasoning":
             parts.append(originals.text_block(content.text or "", is_thinking=True))
         elif content.type == "data" and content.uri is not None:
@@ -119,7 +120,29 @@ def _to_parts(message: Message) -> tuple[str, list[Part]]:
             parts.append(originals.media_block(media_type, data))
         elif content.text is not None:
             parts.append(originals.text_block(content.text))
+        else:
+            parts += _added(content)
     return str(message.role), parts
+
+
+def _added(content: Content) -> list[Part]:
+    """Return the parts of content that bodies of earlier versions lack; nothing for text, which a result has."""
+    if content.type in ("data", "uri", "hosted_file") and (content.uri or content.file_id):
+        return [_media(content)]
+    return [] if content.type in ("text", "usage") else originals.other_parts(content.type, _json_of(content))
+
+
+def _media(content: Content) -> Part:
+    if content.uri is None:
+        return originals.added_media(content.media_type, file_id=str(content.file_id))
+    media_type, separator, data = content.uri.removeprefix("data:").partition(";base64,")
+    if separator:
+        return originals.added_media(media_type, data)
+    return originals.added_media(content.media_type, url=content.uri)
+
+
+def _json_of(value: Message | Content) -> JsonObject:
+    return cast("JsonObject", json.loads(python_json(value.to_dict())))
 
 
 def _from_parts(role: str, parts: Sequence[Part]) -> Message:
@@ -132,14 +155,18 @@ def _from_parts(role: str, parts: Sequence[Part]) -> Message:
                 contents.append(Content.from_uri(f"data:{media_type};base64,{data}", media_type=media_type))
             case {"id": call_id, "name": name, "args": arguments}:
                 contents.append(Content.from_function_call(call_id, name, arguments=arguments))
+            case {"media_type": media_type, "url": str(url)}:
+                contents.append(Content.from_uri(url, media_type=media_type))
             case {"tool_call_id": call_id, "result": result}:
-                contents.append(Content.from_function_result(call_id, result=result))
+                media = _from_parts(role, part.get("media") or ()).contents
+                shown = [Content.from_text(str(result)), *media] if media else result
+                contents.append(Content.from_function_result(call_id, result=shown))
     return Message(role, contents)
 
 
 MESSAGES = Originals[Message](
     "agent_framework",
-    dump=lambda message: json.loads(python_json(message.to_dict())),
+    dump=_json_of,
     load=Message.from_dict,
     to_parts=_to_parts,
     from_parts=_from_parts,

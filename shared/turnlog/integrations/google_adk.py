@@ -57,12 +57,32 @@ def _to_parts(event: Event) -> tuple[str, list[Part]]:
         if call := part.function_call:
             parts.append(originals.tool_call(call.id, call.name, call.args))
         if answer := part.function_response:
-            parts.append(originals.tool_result(answer.id, answer.response))
+            media = [block for item in answer.parts or () for block in _media(item)]
+            parts += originals.result_parts(originals.tool_result(answer.id, answer.response), media)
         if part.text is not None:
             parts.append(originals.text_block(part.text, is_thinking=bool(part.thought)))
         elif part.inline_data is not None and part.inline_data.data is not None:
             parts.append(originals.media_block(part.inline_data.mime_type or "", part.inline_data.data))
+        else:
+            parts += _media(part)
+        if others := part.model_dump(mode="json", exclude=_TRANSLATED, exclude_none=True, fallback=str):
+            parts += originals.other_parts(next(iter(others)), others)
     return "user" if content.role == "user" else "assistant", parts
+
+
+_TRANSLATED = {
+    *("text", "thought", "thought_signature", "inline_data", "file_data", "function_call", "function_response"),
+    "part_metadata",
+}
+"""Fields of a part that `_to_parts` reads, and those that take no tokens."""
+
+
+def _media(part: types.Part | types.FunctionResponsePart) -> list[Part]:
+    if (data := part.inline_data) is not None and data.data is not None:
+        return [originals.added_media(data.mime_type, data.data)]
+    if (file := part.file_data) is not None and file.file_uri:
+        return [originals.added_media(file.mime_type, url=file.file_uri)]
+    return []
 
 
 _SHORTENED = "model"
@@ -77,11 +97,18 @@ def _from_parts(role: str, parts: Sequence[Part]) -> Event:
                 adk_parts.append(types.Part(text=text))
             case {"media_type": media_type, "data": str(data)}:
                 adk_parts.append(types.Part.from_bytes(data=base64.b64decode(data), mime_type=media_type))
+            case {"media_type": media_type, "url": str(url)}:
+                adk_parts.append(types.Part.from_uri(file_uri=url, mime_type=media_type))
             case {"id": call_id, "name": name, "args": arguments}:
                 adk_parts.append(types.Part(function_call=types.FunctionCall(id=call_id, name=name, args=arguments)))
             case {"tool_call_id": call_id, "name": name, "result": result}:
                 response = result if isinstance(result, dict) else {"result": result}
-                answer = types.FunctionResponse(id=call_id, name=name, response=response)
+                media = [
+                    types.FunctionResponsePart.from_bytes(data=base64.b64decode(block["data"]), mime_type=mime_type)
+                    for block in part.get("media") or ()
+                    if "data" in block and (mime_type := block.get("media_type"))
+                ]
+                answer = types.FunctionResponse(id=call_id, name=name, response=response, parts=media or None)
                 adk_parts.append(types.Part(function_response=answer))
     return Event(author=author, content=types.Content(role=author, parts=adk_parts))
 

@@ -16,7 +16,11 @@ from contextlib import suppress
 from typing import Any
 
 from llama_index.core.base.llms.types import (
+    CachePoint,
     ChatMessage,
+    CitableBlock,
+    CitationBlock,
+    DocumentBlock,
     ImageBlock,
     MessageRole,
     TextBlock,
@@ -178,7 +182,8 @@ class TurnlogMemory(BaseMemory):
 def _to_parts(message: ChatMessage) -> tuple[str, list[Part]]:
     if message.role == MessageRole.TOOL:
         call_id = message.additional_kwargs.get("tool_call_id")
-        return "tool", [originals.tool_result(str(call_id or ""), message.content or "")]
+        result = originals.tool_result(str(call_id or ""), message.content or "")
+        return "tool", originals.result_parts(result, [part for block in message.blocks for part in _added(block)])
     parts = list[Part]()
     for block in message.blocks:
         if isinstance(block, TextBlock):
@@ -190,12 +195,40 @@ def _to_parts(message: ChatMessage) -> tuple[str, list[Part]]:
         elif isinstance(block, ImageBlock) and isinstance(block.image, bytes):
             image = block.image.decode("ascii")  # LlamaIndex holds base64
             parts.append({"type": "image", "media_type": block.image_mimetype or "image/png", "data": image})
+        else:
+            parts += _added(block)
     has_calls = any("args" in part for part in parts)
     for call in [] if has_calls else message.additional_kwargs.get("tool_calls") or []:
         function = _field(call, "function")
         parts.append(originals.tool_call(_field(call, "id"), _field(function, "name"), _field(function, "arguments")))
     return _ROLES.get(message.role, "user"), parts
 
+
+def _added(block: Any) -> list[Part]:
+    """Return the parts of a block that bodies of earlier versions lack; nothing for text, which a result has."""
+    if isinstance(block, TextBlock | CachePoint):
+        return []
+    if block.block_type in _MEDIA:
+        name, type_name, usual = _MEDIA[block.block_type]
+        data, media_type = getattr(block, name), getattr(block, type_name) or usual
+        media_type = media_type if "/" in media_type else f"audio/{media_type}"
+        if isinstance(data, bytes):  # LlamaIndex holds base64
+            return [originals.added_media(media_type, data.decode("ascii"))]
+        return [originals.added_media(media_type, url=str(block.url or block.path or ""))]
+    if isinstance(block, CitableBlock | CitationBlock):
+        cited = block.content if isinstance(block, CitableBlock) else [block.cited_content]
+        texts = [block.title, block.source, *(item.text for item in cited if isinstance(item, TextBlock))]
+        return [*originals.other_parts(block.block_type, texts), *(part for item in cited for part in _added(item))]
+    return originals.other_parts(block.block_type, block.model_dump(mode="json", exclude_none=True))
+
+
+_MEDIA = {
+    "image": ("image", "image_mimetype", "image/png"),
+    "audio": ("audio", "format", "mp3"),
+    "video": ("video", "video_mimetype", "video/mp4"),
+    "document": ("data", "document_mimetype", "application/octet-stream"),
+}
+"""Type of a block of media -> its fields with the data and their type, and the usual type."""
 
 _ROLES = {
     MessageRole.SYSTEM: "system",
@@ -219,13 +252,16 @@ def _from_parts(role: str, parts: Sequence[Part]) -> ChatMessage:
                 blocks.append(TextBlock(text=text))
             case {"type": "image", "media_type": media_type, "data": str(data)}:
                 blocks.append(ImageBlock(image=base64.b64decode(data), image_mimetype=media_type))
+            case {"type": "file", "media_type": media_type, "data": str(data)}:
+                blocks.append(DocumentBlock(data=base64.b64decode(data), document_mimetype=media_type))
             case {"id": call_id, "name": name, "args": arguments}:
                 blocks.append(ToolCallBlock(tool_call_id=call_id, tool_name=name, tool_kwargs=arguments))
             case {"tool_call_id": _}:
                 results.append(part)
     if results:
         kept, text = {"tool_call_id": results[0]["tool_call_id"]}, "\n".join(str(part["result"]) for part in results)
-        return ChatMessage(text, role=MessageRole.TOOL, additional_kwargs=kept)
+        media = _from_parts("user", [block for part in results for block in part.get("media") or ()]).blocks
+        return ChatMessage([TextBlock(text=text), *media], role=MessageRole.TOOL, additional_kwargs=kept)
     return ChatMessage(blocks, role=MessageRole(role))
 
 

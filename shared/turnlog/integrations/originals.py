@@ -1,7 +1,7 @@
 """Messages of frameworks in Turnlog's own format, and windows for the frameworks' model calls.
 
 An adapter converts a framework's message to a body of the format `turnlog`, and keeps the framework's own form beside it. Texts
-that the body has are not stored twice.
+that the body has are not stored twice. The own form is what the model is sent, so the body has all of it that takes tokens.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from turnlog.client import GivenPolicy
 from turnlog.client.model import Session
 from turnlog.core.errors import HeadMismatchError, NotFoundError
 from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.messages import Opaque
 from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE
 from turnlog.core.token_bounds import upper_bound_tokens
+from turnlog.providers.blocks import DATA_URL, placeholder_text
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.request import system_cost
 
@@ -30,6 +32,9 @@ FORMAT = "turnlog"
 _SHARED_CHARS = 48
 """Texts of the original that the body has too, from this length on, are stored as a reference."""
 _AT = "$at"
+_VERSION, _COUNTS_ALL = "version", 2
+"""Member beside the original, and its value since bodies have the parts of `added_media` and `other_parts`."""
+_MEDIA = ("image", "audio", "file")
 Part = dict[str, Any]
 """What a message consists of: a block of its content, a tool call, or a result."""
 T = TypeVar("T")
@@ -87,10 +92,15 @@ def body_of(role: str, parts: Sequence[Part]) -> JsonObject:
 def body_parts(body: Mapping[str, Any], names: Mapping[str, str]) -> list[Part]:
     """Return the parts of a body: blocks, calls, and results, each with the ``name`` of its tool from ``names`` by call id.
 
-    Media that a window has left out have no ``data``.
+    Media that a window has left out have no ``data``. A block that Turnlog does not know is the text in it.
     """
     content, results = body.get("content") or [], body.get("tool_results") or ()
-    blocks = [text_block(content)] if isinstance(content, str) else content
+    content = [text_block(content)] if isinstance(content, str) else content
+    is_known = [block.get("type") in ("text", "thinking", *_MEDIA) for block in content]
+    blocks = [
+        block if known else text_block(placeholder_text(Opaque(FORMAT, block)))
+        for block, known in zip(content, is_known, strict=True)
+    ]
     named = [{**result, "name": names.get(result["tool_call_id"], "tool")} for result in results]
     return [*blocks, *(body.get("tool_calls") or ()), *named]
 
@@ -106,6 +116,31 @@ def media_block(media_type: str, data: bytes | str) -> Part:
     return {"type": kind, "media_type": media_type, "data": encoded}
 
 
+class _Added(Part):
+    """A part that bodies of earlier versions lack."""
+
+
+def added_media(media_type: str | None, data: bytes | str | None = None, **place: str) -> Part:
+    """Return the block of media as `media_block` does, also of media by their ``url`` or ``file_id``."""
+    block = media_block(media_type or "", data or b"") | place
+    return _Added({name: value for name, value in block.items() if value})
+
+
+def other_parts(kind: str, value: JsonValue) -> list[Part]:
+    """Return the parts of what Turnlog has no block for, so that it is counted: its JSON, and the media in its data URLs."""
+    media = list[Part]()
+
+    def without_media(value: JsonValue) -> JsonValue:
+        if isinstance(value, str) and (url := DATA_URL.fullmatch(value)):
+            media.append(added_media(url[1], url[2]))
+            return ""
+        if isinstance(value, dict):
+            return {name: without_media(item) for name, item in value.items()}
+        return [without_media(item) for item in value] if isinstance(value, list) else value
+
+    return [_Added(type=f"{kind}_part", content=without_media(value)), *media]
+
+
 def tool_call(call_id: str | None, name: str | None, arguments: Any) -> Part:
     """Return a tool call. Arguments may be JSON text; other text stays as it is."""
     if isinstance(arguments, str):
@@ -119,6 +154,13 @@ def tool_result(call_id: str | None, result: Any, *, is_error: bool = False) -> 
     return {"tool_call_id": call_id or "", "result": result, **({"is_error": True} if is_error else {})}
 
 
+def result_parts(result: Part, added: Sequence[Part]) -> list[Part]:
+    """Return a tool result with its `added_media`, and its `other_parts` behind it."""
+    media = [part for part in added if part["type"] in _MEDIA]
+    others = [part for part in added if part["type"] not in _MEDIA]
+    return [{**result, "media": media} if media else result, *others]
+
+
 def function_tool(name: str, parameters: JsonValue) -> JsonObject:
     """Return a tool as windows count it."""
     return {"type": "function", "function": {"name": name, "parameters": parameters}}
@@ -127,6 +169,21 @@ def function_tool(name: str, parameters: JsonValue) -> JsonObject:
 def said(body: Mapping[str, Any]) -> JsonObject:
     """Return what a body says: all but the original beside it, to which a framework may add."""
     return {name: value for name, value in body.items() if name != "metadata"}
+
+
+def _says(stored: Mapping[str, Any], body: JsonObject) -> bool:
+    """Return whether a stored body says what a message says today. One of an earlier version lacks what only the original has."""
+    plain, metadata = said(stored), stored.get("metadata")
+    is_earlier = not isinstance(metadata, Mapping) or _VERSION not in metadata
+    return plain == said(body) or (is_earlier and plain == _of_earlier_version(said(body)))
+
+
+def _of_earlier_version(body: Mapping[str, Any]) -> JsonObject:
+    earlier = {**body, "content": [block for block in body["content"] or () if not isinstance(block, _Added)] or None}
+    if "tool_results" in body:
+        results = body["tool_results"]
+        earlier["tool_results"] = [{name: result[name] for name in result if name != "media"} for result in results]
+    return earlier
 
 
 @dataclass(kw_only=True)
@@ -203,7 +260,7 @@ class Originals(Generic[T]):
     def body(self, message: T) -> JsonObject:
         """Return the body of a message, with its original in the body's metadata."""
         body = body_of(*self._to_parts(message))
-        return {**body, "metadata": {self._name: packed(self._dump(message), body)}}
+        return {**body, "metadata": {self._name: packed(self._dump(message), body), _VERSION: _COUNTS_ALL}}
 
     def message(self, body: Mapping[str, Any], names: Mapping[str, str] | None = None) -> T:
         """Return the message of a body: the original where the body still says the same. ``names`` are those of `body_parts`."""
@@ -211,7 +268,7 @@ class Originals(Generic[T]):
         metadata = body.get("metadata")
         if isinstance(metadata, Mapping) and self._name in metadata:
             original = self._load(unpacked(metadata[self._name], plain))
-            if body_of(*self._to_parts(original)) == plain:
+            if _says(body, body_of(*self._to_parts(original))):
                 return original
         return self._from_parts(plain["role"], body_parts(plain, names or {}))
 
@@ -236,7 +293,7 @@ class Originals(Generic[T]):
         newest_first = session.messages(order="desc", in_view=True, format=FORMAT)
         known = [*takewhile(lambda stored: stored.position > after, newest_first)][::-1]
         shared = 0
-        while shared < min(len(known), len(bodies)) and said(known[shared].body) == said(bodies[shared]):
+        while shared < min(len(known), len(bodies)) and _says(known[shared].body, bodies[shared]):
             shared += 1
         positions = [stored.position for stored in known[:shared]]
         if shared < len(known):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
@@ -35,7 +36,7 @@ from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.documents import Document
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError
-from turnlog.core.json_values import canonical_json
+from turnlog.core.json_values import canonical_json, python_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals, Part
 from turnlog.integrations.sessions import SessionIndex
@@ -47,21 +48,57 @@ def _to_parts(message: ModelMessage) -> tuple[str, list[Part]]:
         if isinstance(part, types.ToolCallPart):
             parts.append(originals.tool_call(part.tool_call_id, part.tool_name, part.args_as_dict()))
         elif isinstance(part, types.ToolReturnPart):
-            failed = part.outcome != "success"
-            parts.append(originals.tool_result(part.tool_call_id, part.model_response_str(), is_error=failed))
+            text, failed = part.model_response_str(), part.outcome != "success"
+            result = originals.tool_result(part.tool_call_id, text, is_error=failed)
+            parts += originals.result_parts(result, [block for file in part.files for block in _media(file)])
         elif isinstance(part, types.RetryPromptPart) and part.tool_name is not None:
             parts.append(originals.tool_result(part.tool_call_id, part.model_response(), is_error=True))
         elif isinstance(part, types.UserPromptPart) and not isinstance(part.content, str):
-            parts += [_block(item) for item in part.content]
+            parts += [block for item in part.content for block in _blocks(item)]
         elif isinstance(content := getattr(part, "content", None), str):
             parts.append(originals.text_block(content, is_thinking=isinstance(part, types.ThinkingPart)))
+            parts += _media(getattr(part, "audio", None))  # of speech, whose content is its transcript
+        elif not isinstance(part, _NEVER_SENT):
+            parts += _other_parts(part)
     return "assistant" if isinstance(message, ModelResponse) else "user", parts
 
 
-def _block(item: Any) -> Part:
+_NEVER_SENT = (types.InstructionBaselinePart, types.ModelSettingsDeltaPart)
+
+
+def _other_parts(part: Any) -> list[Part]:
+    if isinstance(part, types.NativeToolReturnPart):
+        files = [block for file in part.files for block in _media(file)]
+        return [*originals.other_parts(part.part_kind, [part.tool_name, part.model_response_str()]), *files]
+    if isinstance(part, types.FilePart):
+        return _media(part.content)
+    return originals.other_parts(part.part_kind, json.loads(python_json(part)))
+
+
+def _blocks(item: Any) -> list[Part]:
+    """Return the blocks of what a user has sent."""
     if isinstance(item, types.BinaryContent):
-        return originals.media_block(item.media_type, item.data)
-    return originals.text_block(item if isinstance(item, str) else str(getattr(item, "url", item)))
+        return [originals.media_block(item.media_type, item.data)]
+    said = getattr(item, "url", None) or getattr(item, "file_id", item)
+    return [originals.text_block(str(said)), *_media(item)]
+
+
+def _media(item: Any) -> list[Part]:
+    """Return the block of a file; nothing for other content."""
+    if isinstance(item, types.BinaryContent):
+        return [originals.added_media(item.media_type, item.data)]
+    if isinstance(item, types.UploadedFile):
+        return [originals.added_media(item.media_type, file_id=item.file_id)]
+    if isinstance(item, types.FileUrl):
+        return [originals.added_media(_TYPES_OF_URLS.get(item.kind), url=item.url)]
+    return []
+
+
+_TYPES_OF_URLS = {"image-url": "image/*", "audio-url": "audio/*"}
+
+
+def _file(block: Part) -> types.BinaryContent:
+    return types.BinaryContent(base64.b64decode(block["data"]), media_type=block.get("media_type") or "")
 
 
 def _from_parts(role: str, parts: Sequence[Part]) -> ModelMessage:
@@ -70,15 +107,17 @@ def _from_parts(role: str, parts: Sequence[Part]) -> ModelMessage:
         match part:
             case {"type": "text", "text": text}:
                 said.append(text)
-            case {"media_type": media_type, "data": str(data)}:
-                said.append(types.BinaryContent(base64.b64decode(data), media_type=media_type))
+            case {"media_type": _, "data": str()}:
+                said.append(_file(part))
             case {"id": call_id, "name": name, "args": arguments}:
                 calls_or_results.append(types.ToolCallPart(name, arguments, call_id))
             case {"tool_call_id": call_id, "name": name, "result": result}:
-                calls_or_results.append(types.ToolReturnPart(name, result, call_id))
+                files = [_file(block) for block in part.get("media") or () if "data" in block]
+                calls_or_results.append(types.ToolReturnPart(name, [result, *files] if files else result, call_id))
     texts = [item for item in said if isinstance(item, str)]
     if role == "assistant":
-        return ModelResponse([*map(types.TextPart, texts), *calls_or_results])
+        shown = [types.TextPart(item) if isinstance(item, str) else types.FilePart(item) for item in said]
+        return ModelResponse([*shown, *calls_or_results])
     prompt = said if len(texts) < len(said) else "\n".join(texts)
     return ModelRequest([*calls_or_results, *([types.UserPromptPart(prompt)] if prompt else [])])
 

@@ -16,7 +16,7 @@ def window_of(originals: Originals[Any], *messages: Any) -> list[Any]:
     with Turnlog.open("memory://") as log:
         session = log.sessions.create("one", recall="never")
         originals.append(session, [originals.body(message) for message in messages])
-        return originals.window(session, Limits(budget=2_000)).messages
+        return originals.window(session, Limits(budget=4_000)).messages
 
 
 def test_a_file_of_google_adk_is_sent_and_an_event_without_content_is_not() -> None:

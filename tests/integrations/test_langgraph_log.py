@@ -422,6 +422,41 @@ def test_a_node_of_a_subgraph_is_sent_the_window_of_its_thread(harness: Harness)
     assert [message.id for message in log.sessions.of("t").messages(in_view=True)] == ["q1", "a1", "q2", "a2"]
 
 
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_messages_that_only_a_subgraph_has_are_in_its_windows_alone(harness: Harness) -> None:
+    log, sent = harness.log(), dict[str, list[list[str]]](inner=[], outer=[])
+    log.sessions.create("t", policy="full", model="gpt-4o")
+    saver = TurnlogSaver(log)
+
+    def node(name: str) -> Any:
+        def answer(state: MessagesState) -> Any:
+            sent[name].append([message.text for message in saver.window(state, budget=8_000)])
+            return {"messages": [AIMessage(name)]}
+
+        return answer
+
+    inner, outer = StateGraph(MessagesState), StateGraph(MessagesState)
+    inner.add_node("answer", node("inner"))
+    inner.add_edge(START, "answer")
+    subgraph = inner.compile()
+
+    def call(state: MessagesState) -> Any:
+        for private in ([HumanMessage("private")], [state["messages"][-1], HumanMessage("private")]):
+            subgraph.invoke({"messages": private})
+        return {"messages": [AIMessage("called")]}
+
+    outer.add_node("answer", node("outer"))
+    outer.add_node("call", call)
+    outer.add_edge(START, "answer")
+    outer.add_edge("answer", "call")
+    graph = outer.compile(checkpointer=saver)
+    for number in (1, 2):
+        graph.invoke({"messages": [HumanMessage(f"q{number}")]}, THREAD)
+    assert sent["inner"] == [["private"], ["outer", "private"]] * 2
+    assert sent["outer"] == [["q1"], ["q1", "outer", "called", "q2"]]
+    assert not any("private" in str(message.body) for message in log.sessions.of("t").messages())
+
+
 def test_a_window_of_a_saver_that_keeps_no_messages_says_what_to_do() -> None:
     with Turnlog.open("memory://") as log, pytest.raises(InvalidInputError, match="keeps no messages"):
         Graph(log, messages=None).ask("hi")

@@ -44,6 +44,7 @@ from turnlog.client.async_calls import in_thread, to_end
 from turnlog.client.documents import Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
+from turnlog.core.json_values import without_none
 from turnlog.integrations.langgraph.known import CheckpointCache, KnownCheckpoint, ListState, is_by_element
 from turnlog.integrations.langgraph.reading import CheckpointValues, Loader, Plain, Reader, StoredCheckpoint
 from turnlog.integrations.langgraph.records import Elements, Stored, Typed, Version, WholeValue, Write, part_keys
@@ -52,6 +53,7 @@ from turnlog.integrations.langgraph.writing import CheckpointBuilder, Writer
 
 if TYPE_CHECKING:
     from turnlog.integrations.langgraph.thread_log import ThreadLogs
+    from turnlog.integrations.originals import Limits
 
 _COUNTERS = "counters_since_delta_snapshot"
 
@@ -162,7 +164,8 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
             def answer(state):
                 return {"messages": [model.invoke(saver.window(state, budget=30_000, system="Be brief."))]}
 
-        ``state`` is the node's; its new messages are appended first. ``system`` comes before the window and counts in the budget,
+        ``state`` is the node's; its new messages are appended first. Of a subgraph whose messages do not continue the thread's, it
+        is the window of the state alone, and nothing is appended. ``system`` comes before the window and counts in the budget,
         as ``tools`` do: tools of LangChain, or schemas. The other options are those of `Session.context`. Raises
         `InvalidInputError` outside of a node, and when the saver keeps no messages.
         """
@@ -175,13 +178,35 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         if self._channel is None:
             raise InvalidInputError("this saver keeps no messages; make it with messages= the name of their channel")
         messages = state[self._channel] if isinstance(state, Mapping) else getattr(state, self._channel)
-        thread_id = _thread_id(configurable)
-        if _IN_SUBGRAPH in configurable.get("checkpoint_ns", ""):
+        thread_id, checkpoint_id = _thread_id(configurable), configurable["checkpoint_map"][""]
+        limits = Limits(budget=budget, policy=policy, output_reserve=output_reserve)
+        if _IN_SUBGRAPH not in configurable.get("checkpoint_ns", ""):
+            self._logs.keep(thread_id, messages, checkpoint_id)
+        elif self._continues(messages, thread_id, checkpoint_id):
             self._logs.keep_beside(thread_id, messages)
         else:
-            self._logs.keep(thread_id, messages, configurable["checkpoint_map"][""])
-        limits = Limits(budget=budget, policy=policy, output_reserve=output_reserve)
+            return self._window_beside(thread_id, messages, limits, system=system, tools=tools)
         return self._logs.window(thread_id, limits, system=system, tools=tools)
+
+    def _continues(self, messages: Sequence[BaseMessage], thread_id: str, checkpoint_id: str) -> bool:
+        """Return whether a subgraph's messages begin with those of the thread's graph."""
+        current = self.get_tuple(_config(Namespace(thread_id, ""), checkpoint_id))
+        of_graph = current.checkpoint["channel_values"].get(self._channel or "") if current is not None else None
+        ids = [message.id for message in of_graph or ()]
+        return bool(ids) and [message.id for message in messages[: len(ids)]] == ids
+
+    def _window_beside(
+        self, thread_id: str, messages: Sequence[BaseMessage], limits: Limits, *, system: str, tools: Sequence[Any]
+    ) -> builtins.list[BaseMessage]:
+        """Return the window of messages that only a subgraph has, by the thread's policy. The thread's log does not get them."""
+        from turnlog.integrations.langgraph.thread_log import ThreadLogs
+
+        info = self._threads.session(thread_id).info()
+        settings = without_none({"policy": info.policy, "model": info.model, "recall": "never"})
+        with Turnlog.open("memory://") as log:
+            logs = ThreadLogs(ThreadSessions(log, settings))
+            logs.keep_beside(thread_id, messages)
+            return logs.window(thread_id, limits, system=system, tools=tools)
 
     def _keep_messages(
         self,

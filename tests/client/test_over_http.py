@@ -349,7 +349,9 @@ def test_every_error_class_survives_the_problem_document(kind: type[TurnlogError
 
 
 def test_a_code_of_a_later_version_is_an_error_of_its_status() -> None:
-    read = error_of(409, {"code": "brand_new", "detail": "x", "errors": "?"}, url="http://x")
+    document = {"code": "brand_new", "detail": "x", "errors": "?", "limit": 3, "places": [4], "hint": None}
+    read = error_of(409, document, url="http://x")
+    assert read.details == {"limit": 3}, "details are numbers and texts"
     assert type(read) is errors.ConflictError and read.error_code == "brand_new"
     assert type(error_of(418, None, url="http://x")) is TurnlogError
     codes = [400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 503]

@@ -23,6 +23,7 @@ from turnlog.core.errors import ConflictError, NotFoundError, SessionExistsError
 from turnlog.jobs.worker import Later
 from turnlog.log.keys import OwnerKeys, item_at
 from turnlog.ports import BlobStore, ItemTable
+from turnlog.privacy import erase
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 
 OWNED = OwnerKeys(OWNER).partition
@@ -175,6 +176,54 @@ def test_d2_every_order_of_erasing_a_person_and_creating_a_session() -> None:
         assert places_of(CANARY, sqlite_items(items), local_blobs(blobs)) == []
 
     assert explore([creating, erasing], fresh(lambda log: None), check, max_preemptions=PREEMPTIONS) > 6
+
+
+def test_e1_nothing_of_the_first_hundred_sessions_answers_from_the_moment_it_returns(harness: Harness) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", title=CANARY, ttl_days=1)
+    session.append({"role": "user", "content": CANARY})
+    session.create_snapshot("f", kind="full")
+    gone = log.sessions.create("gone", ttl_days=1)
+    gone.append({"role": "user", "content": CANARY})
+    gone.create_snapshot("f", kind="full")
+    session.fork("fork")
+    job = log.erase_me()
+    for left in (session, gone, log.sessions.of("fork")):
+        for answer in (
+            left.info,
+            lambda left=left: list(left.messages()),
+            left.context,
+            left.state,
+            left.reset,
+            lambda left=left: left.export("never.zip"),
+            lambda left=left: left.append({"role": "user", "content": "more"}),
+            lambda left=left: list(left.snapshots()),
+            lambda left=left: left.restore_snapshot("f", as_="rewind"),
+            lambda left=left: left.documents.put("k", b"x"),
+        ):
+            with pytest.raises(NotFoundError):
+                answer()  # type: ignore[operator]
+    assert (list(log.sessions.list()), list(log.search(CANARY))) == ([], [])
+    assert worked(harness, job).status == "done"
+    assert held(CANARY, harness) == []
+
+
+def test_sessions_beyond_those_answer_until_the_job_runs(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erase, "FENCED_SESSIONS", 5)
+    log = harness.log()
+    for number in range(7):
+        log.sessions.create(f"s{number}")
+    job = log.erase_me()
+    assert {item.session_id for item in log.sessions.list()} == {"s5", "s6"}
+    left = log.sessions.get("s6")
+    with pytest.raises(ConflictError) as caught:
+        left.reset()
+    assert caught.value.error_code == "erasing" and left.info().status == "active", "nothing was written"
+    left.append({"role": "user", "content": CANARY})
+    assert log.erase_me().job_id == job.job_id
+    assert list(log.sessions.list()) == [], "asked again, it fences the next ones"
+    assert worked(harness, job).status == "done"
+    assert held(CANARY, harness) == []
 
 
 def test_asked_again_it_is_the_same_job_and_what_comes_after_it_stays(harness: Harness) -> None:

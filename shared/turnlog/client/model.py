@@ -124,7 +124,8 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
     def erase_me(self, *, idempotency_key: str | None = None) -> Job:
         """Erase everything of the owner for good. Only the job's receipt stays.
 
-        Until the job is done, creating a session raises `ConflictError`, code ``erasing``.
+        The first 100 sessions are gone when this returns, the others when the job runs. Until the job is done, creating a session
+        raises `ConflictError`, code ``erasing``.
         """
         return self._call(Job, "erase_user", idempotency_key=idempotency_key)
 

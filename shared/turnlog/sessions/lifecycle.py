@@ -20,7 +20,7 @@ from turnlog.log.caches import CurrentSettings, directory_item
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import CREATION, Header, following
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
 from turnlog.ports import Absent, Less, TokenCounter, get_item
 from turnlog.sessions.incoming import Incoming, message_event
@@ -261,6 +261,8 @@ class EndSessions:
             header = tail.header
             if header.ended:
                 return self._log.commits.at(keys, [header.ended])[0]
+            if reason == "reset":  # whoever is being erased gets no new session, so this one must not end
+                self._log.check_stays(keys.owner, get_item(self._log.items, OwnerKeys(keys.owner).erasing))
             self._offload.note(keys, reason)
             new = following(header, kind="e", events=1, now_ms=self._log.clock.now_ms())
             return Draft(replace(new, ended=new.first), (CloseEvent(new.first),))

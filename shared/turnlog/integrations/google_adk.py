@@ -320,12 +320,26 @@ class TurnlogSessionService(BaseSessionService):
         return session
 
 
+_HIDDEN = ("adk_request_confirmation", "adk_request_credential")
+"""ADK's own calls, which it hides from the model. A window keeps them as calls when they are among the tools."""
+
+
+def _with_newest_result_last(events: list[Event], newest: Sequence[Event]) -> list[Event]:
+    """Return the events as they are in the log, in which the late result of a long-running tool may be the newest.
+
+    A window has each result behind its call. ADK leaves out what stands between a call and a newest result.
+    """
+    ids = {answer.id for event in newest for answer in event.get_function_responses()}
+    results = [event for event in events if any(answer.id in ids for answer in event.get_function_responses())]
+    return [event for event in events if not results or event is not results[-1]] + results[-1:]
+
+
 @dataclass(eq=False)
 class TurnlogWindowPlugin(Limits, BasePlugin):
     """Sends the model the session's window in place of all events, and of it what ADK shows to the agent.
 
     ``budget``, ``policy`` and ``output_reserve`` are those of `Session.context`; the agent's instructions and tools count in the
-    budget.
+    budget. A request of a session that the service does not have, such as that of an `AgentTool`, stays as it is.
     """
 
     service: TurnlogSessionService
@@ -341,7 +355,11 @@ class TurnlogWindowPlugin(Limits, BasePlugin):
             for tool in llm_request.config.tools or []
             for declaration in getattr(tool, "function_declarations", None) or []
         ]
-        window = await asyncio.to_thread(EVENTS.window, log, self, system=str(system or ""), tools=tools)
+        tools += [originals.function_tool(name, {}) for name in _HIDDEN]
+        try:
+            window = await asyncio.to_thread(EVENTS.window, log, self, system=str(system or ""), tools=tools)
+        except NotFoundError:  # ADK runs an `AgentTool` in a session that is in memory alone
+            return
         if window.system:
             llm_request.append_instructions([window.system])
         for event in window.messages:
@@ -349,6 +367,6 @@ class TurnlogWindowPlugin(Limits, BasePlugin):
                 event.author = callback_context.agent_name
         # ADK chooses what this agent sees, and presents replies of other agents as context.
         context, llm_request.contents = callback_context._invocation_context, []
-        shown = session.model_copy(update={"events": window.messages})
+        shown = session.model_copy(update={"events": _with_newest_result_last(window.messages, session.events[-1:])})
         async for _ in contents.request_processor.run_async(context.model_copy(update={"session": shown}), llm_request):
             pass

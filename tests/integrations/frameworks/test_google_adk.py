@@ -305,3 +305,61 @@ def test_the_plugin_sends_each_agent_what_adk_sends_it(harness: Harness) -> None
     with_plugin = asyncio.run(run("one", has_plugin=True))
     assert with_plugin.keys() == {"left", "right", "writer", "checker"}
     assert with_plugin == asyncio.run(run("two", has_plugin=False))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("kind", ["long", "confirmed", "agent"])
+def test_the_plugin_sends_late_results_and_confirmed_calls_as_adk_does(harness: Harness, kind: str) -> None:
+    """A long-running tool's result that comes later, a call that the user must confirm, and an agent that is a tool."""
+    from google.adk.agents import LlmAgent
+    from google.adk.apps import App
+    from google.adk.models.base_llm import BaseLlm
+    from google.adk.models.llm_response import LlmResponse
+    from google.adk.runners import Runner
+    from google.adk.tools import AgentTool, FunctionTool, LongRunningFunctionTool
+    from google.genai import types
+
+    from turnlog.integrations.google_adk import TurnlogWindowPlugin
+
+    sent = list[Any]()
+
+    class Scripted(BaseLlm):
+        async def generate_content_async(self, request: Any, stream: bool = False) -> Any:
+            sent.append([content.model_dump(exclude={"id"}) for content in request.contents])
+            is_first = len(sent) == 1 and self.model == "desk"
+            call = types.FunctionCall(id="c1", name="refund", args={"request" if kind == "agent" else "order": "7"})
+            part = types.Part(function_call=call) if is_first else types.Part(text=f"{self.model} {len(sent)}")
+            yield LlmResponse(content=types.Content(role="model", parts=[part]))
+
+    def refund(order: str) -> dict[str, str]:
+        return {"status": "pending" if kind == "long" else f"refunded {order}"}
+
+    def answer(events: list[Any]) -> types.Part:
+        """The part that the user sends after the first turn."""
+        calls = [call for event in events for call in event.get_function_calls()]
+        response: dict[str, Any] = {"status": "approved"} if kind == "long" else {"confirmed": True}
+        answered = types.FunctionResponse(id=calls[-1].id, name=calls[-1].name, response=response)
+        return types.Part(text="thanks") if kind == "agent" else types.Part(function_response=answered)
+
+    async def run(session_id: str, *, has_plugin: bool) -> list[Any]:
+        sent.clear()
+        service = service_of(harness)
+        tool: Any = AgentTool(LlmAgent(name="refund", description="refunds", model=Scripted(model="refund")))
+        if kind != "agent":
+            long, confirmed = LongRunningFunctionTool(refund), FunctionTool(refund, require_confirmation=True)
+            tool = long if kind == "long" else confirmed
+        plugins = [TurnlogWindowPlugin(service, budget=8_000)] if has_plugin else []
+        desk = LlmAgent(name="desk", model=Scripted(model="desk"), tools=[tool])
+        runner = Runner(app=App(name="desk", root_agent=desk, plugins=plugins), session_service=service)
+        await service.create_session(**APP, session_id=session_id)
+        events = list[Any]()
+        for text in ("refund 7", None, "And now?"):
+            message = types.Content(role="user", parts=[types.Part(text=text) if text else answer(events)])
+            events = [
+                event async for event in runner.run_async(user_id="ada", session_id=session_id, new_message=message)
+            ]
+        return list(sent)
+
+    with_plugin = asyncio.run(run("one", has_plugin=True))
+    assert len(with_plugin) == {"long": 4, "confirmed": 3, "agent": 5}[kind]
+    assert with_plugin == asyncio.run(run("two", has_plugin=False))

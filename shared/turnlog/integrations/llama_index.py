@@ -272,4 +272,5 @@ MESSAGES = Originals[ChatMessage](
     to_parts=_to_parts,
     from_parts=_from_parts,
     content_of=lambda message: message.blocks or message.additional_kwargs,
+    is_exact=True,
 )

@@ -239,6 +239,7 @@ class Originals(Generic[T]):
     ``dump`` and ``load`` convert a message to JSON and back. ``to_parts`` returns the role and the parts of a message, those of
     `body_of`. ``from_parts`` makes a new message from the role and the `body_parts` of a body that a window has shortened, or
     that another program has said. ``content_of`` returns what a message consists of; windows leave out messages without any.
+    With ``is_exact`` an edit of a field that the body does not have makes another message, too.
     """
 
     format = FORMAT
@@ -252,8 +253,9 @@ class Originals(Generic[T]):
         to_parts: Callable[[T], tuple[str, Sequence[Part]]],
         from_parts: Callable[[str, Sequence[Part]], T],
         content_of: Callable[[T], object],
+        is_exact: bool = False,
     ) -> None:
-        self._name = name
+        self._name, self._is_exact = name, is_exact
         self._dump, self._load = dump, load
         self._to_parts, self._from_parts, self._content_of = to_parts, from_parts, content_of
 
@@ -293,7 +295,7 @@ class Originals(Generic[T]):
         newest_first = session.messages(order="desc", in_view=True, format=FORMAT)
         known = [*takewhile(lambda stored: stored.position > after, newest_first)][::-1]
         shared = 0
-        while shared < min(len(known), len(bodies)) and _says(known[shared].body, bodies[shared]):
+        while shared < min(len(known), len(bodies)) and self._is_same(known[shared].body, messages[shared]):
             shared += 1
         positions = [stored.position for stored in known[:shared]]
         if shared < len(known):
@@ -301,6 +303,11 @@ class Originals(Generic[T]):
                 raise HeadMismatchError(f"session {session.id!r} has {len(known) - shared} messages more")
             head = session.rewind(positions[-1] if positions else max(after, 1), if_head=head).head
         return positions + self.append(session, bodies[shared:], head)
+
+    def _is_same(self, body: Mapping[str, Any], message: T) -> bool:
+        if not _says(body, body_of(*self._to_parts(message))):
+            return False
+        return not self._is_exact or self._dump(self.message(body)) == self._dump(message)
 
     def append(self, session: Session, bodies: Sequence[JsonObject], head: int | None = None) -> list[int]:
         """Append bodies of messages, and return their positions. With ``head``, only while nobody else appends."""

@@ -49,3 +49,25 @@ def test_the_key_of_the_list_of_keys_is_refused(harness: Harness) -> None:
     for call in (store.session, store.get_messages, lambda key: store.add_message(key, ChatMessage("Hello"))):
         with pytest.raises(InvalidInputError, match="llama-index"):
             call("llama-index")
+
+
+def test_an_edit_that_the_body_does_not_show_is_stored(harness: Harness) -> None:
+    from llama_index.core.llms import ChatMessage, ImageBlock, TextBlock
+
+    from turnlog.integrations.llama_index import TurnlogChatStore
+
+    def messages(url: str, **kwargs: Any) -> list[ChatMessage]:
+        picture = ChatMessage(blocks=[TextBlock(text="Look."), ImageBlock(url=url)], additional_kwargs=kwargs)
+        return [ChatMessage("Hello"), picture, ChatMessage("Nice.", role="assistant")]
+
+    store = TurnlogChatStore(harness.log())
+    for edited in (
+        messages("https://a.example/1"),
+        messages("https://a.example/2"),
+        messages("https://a.example/2", n=5),
+    ):
+        store.set_messages("s", edited)
+        assert store.get_messages("s") == edited
+    head = store.session("s").info().head
+    store.set_messages("s", store.get_messages("s"))
+    assert store.session("s").info().head == head, "nothing was edited"

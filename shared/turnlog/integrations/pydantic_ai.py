@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from pydantic_ai.conversation_store import (
     ConversationStore,
 )
 
+from turnlog.agents.graph_state.messages import Newest
 from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.documents import Document
 from turnlog.client.model import Session, Turnlog
@@ -133,7 +135,20 @@ MESSAGES = Originals[ModelMessage](
 )
 _RECORDS, _PLACES = "records/", "places/"
 _EARLIER = 100  # entries before it that a stored entry names at most; they are read with one request
+_MAX_KEPT = 50
 _RECORD = TypeAdapter(ConversationRecord)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The end of a session's log, and a digest of each message that was given when it was written."""
+
+    head: int
+    digests: Sequence[bytes]
+
+
+def _digest(message: ModelMessage) -> bytes:
+    return hashlib.sha256(canonical_json([*_to_parts(message)])).digest()
 
 
 class TurnlogConversationStore(ConversationStore):
@@ -148,6 +163,7 @@ class TurnlogConversationStore(ConversationStore):
         self._log = log
         self._settings = {"recall": "never", **settings}
         self._index = SessionIndex(log, "pydantic-ai", self._settings)
+        self._kept = Newest[str, _Kept](_MAX_KEPT)
 
     def session(self, conversation_id: str) -> Session:
         """Return the session of a conversation, for windows, search and summaries."""
@@ -170,17 +186,27 @@ class TurnlogConversationStore(ConversationStore):
         Raises `ConversationConflict` when the session has messages after all of these: another run has said them.
         """
         session = self._log.sessions.get_or_create(self._index.id_of(conversation_id), **self._settings)
-        head, known = session.info().head, [message for _, message in MESSAGES.stored(session)]
-        # A run begins with a history in which Pydantic AI has joined requests that no response separates.
-        joined = types.repair_messages(known, repair_last_response=False)
+        head, kept, digests = session.info().head, self._kept.get(session.id), [*map(_digest, messages)]
+        is_continued = kept is not None and kept.head == head and kept.digests == digests[: len(kept.digests)]
         try:
-            if [*map(_to_parts, joined)] == [*map(_to_parts, messages[: len(joined)])]:
-                MESSAGES.append(session, [MESSAGES.body(message) for message in messages[len(joined) :]], head)
+            if kept is not None and is_continued:
+                new = [MESSAGES.body(message) for message in messages[len(kept.digests) :]]
+                positions = MESSAGES.append(session, new, head)
             else:
-                MESSAGES.extend(session, messages)
+                positions = self._compared(session, messages, head)
         except HeadMismatchError as error:
             raise ConversationConflict(conversation_id) from error
+        self._kept[session.id] = _Kept(positions[-1] if positions else head, digests)
         return session
+
+    def _compared(self, session: Session, messages: Sequence[ModelMessage], head: int) -> list[int]:
+        """Append the messages that a session does not have, and return the positions of those behind the last that it has."""
+        known = [message for _, message in MESSAGES.stored(session)]
+        # A run begins with a history in which Pydantic AI has joined requests that no response separates.
+        joined = types.repair_messages(known, repair_last_response=False)
+        if [*map(_to_parts, joined)] == [*map(_to_parts, messages[: len(joined)])]:
+            return MESSAGES.append(session, [MESSAGES.body(message) for message in messages[len(joined) :]], head)
+        return MESSAGES.extend(session, messages)
 
     @reads
     def read_record(self, conversation_id: str) -> ConversationRecord | None:

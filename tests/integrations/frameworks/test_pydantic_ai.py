@@ -200,3 +200,59 @@ def test_the_system_prompt_is_in_every_call_once_and_counts_in_the_budget(harnes
     assert not any("question 0" in part.content for part in calls[-1] if isinstance(part, types.UserPromptPart))
     with pytest.raises(BudgetTooSmallError):
         asyncio.run(run("Never promise a refund. " * 300))
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_run_reads_the_whole_session_once(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pydantic_ai import Agent, Conversation
+    from pydantic_ai import messages as types
+    from pydantic_ai.models.function import FunctionModel
+
+    from turnlog.integrations.pydantic_ai import TurnlogConversationStore, TurnlogWindow
+
+    calls, positions, log = list[int](), list[int](), harness.log()
+
+    def reply(messages: list[Any], info: Any) -> types.ModelResponse:
+        calls.append(len(messages))
+        part = types.TextPart("12.50") if len(calls) == 6 else types.ToolCallPart("price", {}, f"c{len(calls)}")
+        return types.ModelResponse([part])
+
+    def price() -> str:
+        return "12.50"
+
+    async def run() -> None:
+        store = TurnlogConversationStore(log)
+        history = [message for number in range(60) for message in turn(number)]
+        await store.save(Conversation(conversation_id="desk", messages=history))
+        conversation, call = await store.load("desk"), log.backend.call
+        assert conversation is not None
+
+        def reading(operation: str, **options: Any) -> Any:
+            answer = call(operation, **options)
+            if operation == "read_messages":
+                positions.extend(message.position for message in answer.messages)
+            return answer
+
+        monkeypatch.setattr(log.backend, "call", reading)
+        agent = Agent(FunctionModel(reply), tools=[price], capabilities=[TurnlogWindow(store, budget=2_000)])
+        await agent.run("And now?", conversation=conversation)
+        assert len(calls) == 6 and len(positions) == 240
+        assert len(list(store.session("desk").messages(in_view=True))) == 240 + 11
+
+    asyncio.run(run())
+
+
+def test_messages_that_are_kept_again_with_a_change_branch_off_and_others_conflict(harness: Harness) -> None:
+    from pydantic_ai import messages as types
+
+    store, messages = store_of(harness), turn(1)
+    session = store.keep("desk", messages)
+    longer = [*messages, *turn(2)]
+    store.keep("desk", longer)
+    longer[3] = types.ModelResponse([types.TextPart("edited")])
+    store.keep("desk", [*longer, *turn(3)])
+    texts = [str(message.body) for message in session.messages(in_view=True)]
+    assert len(texts) == 12 and "edited" in texts[3] and "answer 2" in texts[7] and "answer 3" in texts[11]
+    store_of(harness).keep("desk", [*longer, *turn(3), *turn(4)])
+    with pytest.raises(stores.ConversationConflict):
+        store.keep("desk", [*longer, *turn(3)])

@@ -295,7 +295,9 @@ class Originals(Generic[T]):
         newest_first = session.messages(order="desc", in_view=True, format=FORMAT)
         known = [*takewhile(lambda stored: stored.position > after, newest_first)][::-1]
         shared = 0
-        while shared < min(len(known), len(bodies)) and self._is_same(known[shared].body, messages[shared]):
+        while shared < min(len(known), len(bodies)) and self._is_same(
+            known[shared].body, bodies[shared], messages[shared]
+        ):
             shared += 1
         positions = [stored.position for stored in known[:shared]]
         if shared < len(known):
@@ -304,10 +306,9 @@ class Originals(Generic[T]):
             head = session.rewind(positions[-1] if positions else max(after, 1), if_head=head).head
         return positions + self.append(session, bodies[shared:], head)
 
-    def _is_same(self, body: Mapping[str, Any], message: T) -> bool:
-        if not _says(body, body_of(*self._to_parts(message))):
-            return False
-        return not self._is_exact or self._dump(self.message(body)) == self._dump(message)
+    def _is_same(self, stored: Mapping[str, Any], body: JsonObject, message: T) -> bool:
+        """Return whether a stored body is that of a message."""
+        return _says(stored, body) and (not self._is_exact or self._dump(self.message(stored)) == self._dump(message))
 
     def append(self, session: Session, bodies: Sequence[JsonObject], head: int | None = None) -> list[int]:
         """Append bodies of messages, and return their positions. With ``head``, only while nobody else appends."""

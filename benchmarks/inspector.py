@@ -16,6 +16,7 @@ from typing import Any
 
 from turnlog import Turnlog
 from turnlog.app import make_application
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
@@ -52,7 +53,7 @@ def main() -> int:
         with Turnlog.open(url, worker=False) as log:  # a worker's summaries would stand behind the newest message
             fill(log)
         app = make_application(Settings(engine=url, identity="jwt"))
-        server = LocalServer(app, port=0, worker=False).start()
+        server = LocalServer(app, SystemClock(), port=0, worker=False).start()
         try:
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])

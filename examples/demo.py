@@ -215,7 +215,7 @@ def _embedded(screen: Console, keep: Path | None) -> Iterator[tuple[Turnlog, str
     where = f"Look at the sessions in the browser: turnlog inspect {keep}" if keep is not None else ""
     with nullcontext(keep) if keep is not None else tempfile.TemporaryDirectory(prefix="turnlog-demo-") as folder:
         app = make_application(served_settings(location_url(Path(folder))))
-        server = LocalServer(app, port=0).start()
+        server = LocalServer(app, SystemClock(), port=0).start()
         _print_start(screen, server.url, "SQLite")
         try:
             with Turnlog.open(server.url) as log:

@@ -44,7 +44,7 @@ from turnlog.cli.options import (
 from turnlog.cli.screen import console, format_number, one_line, print_json, table
 from turnlog.cli.transcripts import Transcript
 from turnlog.client.model import Turnlog
-from turnlog.engines import location_url
+from turnlog.engines import SystemClock, location_url
 
 Paths = Annotated[
     list[Path],
@@ -140,7 +140,7 @@ def _service(connection: Connection, *, keep: bool) -> Iterator[Turnlog]:
             stack.callback(_leave, folder, keep=keep)
             app = make_application(served_settings(location_url(folder)))
             stack.callback(app.close)
-            server = LocalServer(app, port=0).start()
+            server = LocalServer(app, SystemClock(), port=0).start()
             stack.callback(server.stop)
             address = server.url
         yield stack.enter_context(open_or_make_client(replace(connection, where=address)))

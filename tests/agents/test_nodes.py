@@ -19,6 +19,7 @@ from turnlog.agents.graph_state.conversion import load_graph_state, save_graph_s
 from turnlog.app import make_application
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
@@ -310,7 +311,7 @@ def test_an_object_that_is_called_may_be_a_node(log: Turnlog) -> None:
 @pytest.mark.network
 def test_a_service_over_http_holds_it_as_an_engine_does() -> None:
     app = make_application(Settings(engine="memory://", identity="jwt"))
-    server = LocalServer(app, port=0).start()
+    server = LocalServer(app, SystemClock(), port=0).start()
     try:
         with Turnlog.open(server.url) as log:
             session, state = session_of(log), graph_state(iteration=11, callback_meta={"h": print})

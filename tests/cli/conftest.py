@@ -12,7 +12,7 @@ from tests.conftest import SAMPLES
 from tests.support.command_line import SESSION
 from turnlog import Turnlog
 from turnlog.app import make_application
-from turnlog.engines import location_url
+from turnlog.engines import SystemClock, location_url
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
@@ -41,7 +41,7 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def served() -> Iterator[LocalServer]:
     application = make_application(Settings(engine="memory://", identity="jwt"))
-    server = LocalServer(application, port=0, token="s3cret").start()
+    server = LocalServer(application, SystemClock(), port=0, token="s3cret").start()
     yield server
     server.stop()
     application.close()

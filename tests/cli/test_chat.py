@@ -13,7 +13,7 @@ from tests.support.command_line import SESSION
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.cli.app import app
-from turnlog.engines import location_url
+from turnlog.engines import SystemClock, location_url
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
@@ -89,7 +89,7 @@ def test_the_newest_session_or_a_new_one() -> None:
 @pytest.mark.network
 def test_the_same_over_http() -> None:
     service = make_application(Settings(identity="jwt"))
-    server = LocalServer(service, port=0).start()
+    server = LocalServer(service, SystemClock(), port=0).start()
     try:
         result = answers("s", "--url", server.url, "--user", "ada", said="hello\n/search hello\n")
         assert (result[0]["status"], result[0]["text"]) == ("final", "You said: hello")

@@ -12,6 +12,7 @@ from http.client import HTTPConnection
 from typing import Any
 
 from turnlog.app import Application, make_application
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
@@ -117,7 +118,7 @@ def _read(file: Any) -> Received | None:
 def gated(context: ssl.SSLContext | None = None) -> Iterator[tuple[Application, Gate]]:
     """A service in memory, and the gate in front of it; https with a server's ``context``."""
     app = make_application(Settings(engine="memory://", identity="jwt"))
-    server = LocalServer(app, port=0).start()
+    server = LocalServer(app, SystemClock(), port=0).start()
     gate = Gate(server.url, context)
     try:
         yield app, gate

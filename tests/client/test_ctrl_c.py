@@ -12,6 +12,7 @@ import pytest
 
 from tests.effort import is_full
 from turnlog.app import make_application
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
@@ -114,7 +115,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
     """Its address, and the longest time in seconds after which an append is interrupted: about as long as it takes."""
     if request.param == "http":
         app = make_application(Settings(engine="memory://", identity="jwt"))
-        server = LocalServer(app, port=0).start()
+        server = LocalServer(app, SystemClock(), port=0).start()
         yield server.url, 0.012
         server.stop()
         app.close()

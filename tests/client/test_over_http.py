@@ -33,7 +33,7 @@ from turnlog.core.errors import (
     VersionMismatchError,
 )
 from turnlog.core.identity import Owner
-from turnlog.engines import RandomIds
+from turnlog.engines import RandomIds, SystemClock
 from turnlog.http.api import problem_document, status_of
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
@@ -120,7 +120,7 @@ def app() -> Iterator[Application]:
 
 @pytest.fixture
 def server(app: Application) -> Iterator[LocalServer]:
-    made = LocalServer(app, port=0).start()
+    made = LocalServer(app, SystemClock(), port=0).start()
     yield made
     made.stop()
 
@@ -575,7 +575,7 @@ def test_requests_that_arrive_together_are_not_mixed(server: LocalServer) -> Non
 
 @pytest.mark.network
 def test_the_bearer_token(app: Application) -> None:
-    server = LocalServer(app, port=0, token="s3cret").start()
+    server = LocalServer(app, SystemClock(), port=0, token="s3cret").start()
     try:
         for token in (None, "other"):
             with Turnlog.open(server.url, token=token) as log, pytest.raises(errors.UnauthorizedError):

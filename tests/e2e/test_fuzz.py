@@ -102,7 +102,7 @@ def served(engine: str, folder: Path) -> Iterator[str]:
             url = f"sqlite:///{folder}/turnlog.db"
             app = make_application(Settings(engine=url, identity="jwt", token_counter="estimate"))
             stack.callback(app.close)
-            server = LocalServer(app, port=0)
+            server = LocalServer(app, SystemClock(), port=0)
         server.start()
         stack.callback(server.stop)
         yield server.url

@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from turnlog.app import make_application
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import MAX_REQUEST_BYTES, LocalServer
 from turnlog.settings import Settings
 
@@ -51,7 +52,7 @@ REQUESTS = {
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     app = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
-    server = LocalServer(app, port=0).start()
+    server = LocalServer(app, SystemClock(), port=0).start()
     yield server.url
     server.stop()
     app.close()

@@ -24,7 +24,7 @@ from turnlog.cli.transcripts import Transcript, read_transcripts
 from turnlog.client import Backend
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.identity import Owner
-from turnlog.engines import location_url
+from turnlog.engines import SystemClock, location_url
 from turnlog.linter.rules import lint
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
@@ -53,7 +53,7 @@ reasoning is empty there, not here)."""
 def service(tmp_path: Path) -> Iterator[Turnlog]:
     """The embedded engine over real HTTP."""
     app = make_application(Settings(engine=location_url(tmp_path), identity="jwt"))
-    server = LocalServer(app, port=0).start()
+    server = LocalServer(app, SystemClock(), port=0).start()
     with Turnlog.open(server.url) as log:
         yield log
     server.stop()

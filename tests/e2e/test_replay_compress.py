@@ -30,7 +30,7 @@ from turnlog.client import Backend
 from turnlog.client.in_process import InProcessBackend
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.identity import Owner
-from turnlog.engines import location_url
+from turnlog.engines import SystemClock, location_url
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 from turnlog.summaries.trigger import KEEP_LOOPS
@@ -50,7 +50,7 @@ def app(tmp_path: Path) -> Iterator[Application]:
 @pytest.fixture
 def service(app: Application) -> Iterator[Turnlog]:
     """The embedded engine over real HTTP, its worker running."""
-    server = LocalServer(app, port=0).start()
+    server = LocalServer(app, SystemClock(), port=0).start()
     with Turnlog.open(server.url) as log:
         yield log
     server.stop()

@@ -14,6 +14,7 @@ import pytest
 from turnlog.app import Application, make_application
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
+from turnlog.engines import SystemClock
 from turnlog.routing import ROUTES, Route
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
@@ -43,7 +44,7 @@ class Service:
 
     def __init__(self, **options: Any) -> None:
         self.app: Application = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
-        self._server = LocalServer(self.app, port=0, **options).start()
+        self._server = LocalServer(self.app, SystemClock(), port=0, **options).start()
         self.port = urlsplit(self._server.url).port or 0
         self.ask(
             "POST /v1/sessions", "Content-Type: application/json", body='{"session_id":"mine","title":"pg9XSECRET"}'
@@ -264,6 +265,6 @@ def test_what_is_no_host_is_not_allowed(name: str) -> None:
     app = make_application(Settings(engine="memory://"))
     try:
         with pytest.raises(InvalidInputError, match="host name or address"):
-            LocalServer(app, port=0, allowed_hosts=(name,))
+            LocalServer(app, SystemClock(), port=0, allowed_hosts=(name,))
     finally:
         app.close()

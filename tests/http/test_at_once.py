@@ -20,6 +20,7 @@ from tests.http.events import event
 from turnlog import Turnlog
 from turnlog.app import Application, make_application
 from turnlog.client.over_http import HttpBackend
+from turnlog.engines import SystemClock
 from turnlog.http.lambda_api import make_handler
 from turnlog.ports import Item, ItemTable, Key, Page, Query
 from turnlog.routing import ROUTES
@@ -101,7 +102,7 @@ def test_requests_of_threads_at_once_get_their_own_answers() -> None:
 def test_clients_that_keep_their_connections_keep_no_other_out() -> None:
     """An agent of many workers has a connection for each: more than the 100 that waitress takes by itself."""
     app = make_application(Settings(engine="memory://"))
-    server = LocalServer(app, port=0).start()
+    server = LocalServer(app, SystemClock(), port=0).start()
     place = urlsplit(server.url)
     try:
         with ExitStack() as others:

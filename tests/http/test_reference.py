@@ -15,9 +15,13 @@ import pytest
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.core.errors import NotFoundError
+from turnlog.engines import SystemClock
 from turnlog.http.api import Api, ApiAnswer, ApiRequest
+from turnlog.http.lambda_workers import make_worker
+from turnlog.ports import JOB_KINDS
 from turnlog.routing import ROUTES, Route, RouteTable
-from turnlog.server.local_server import HttpServer, ServerWorker
+from turnlog.server.lambda_calls import Poller
+from turnlog.server.local_server import HttpServer
 from turnlog.server.pages import SERVICE, samples
 from turnlog.settings import Settings
 
@@ -41,8 +45,9 @@ class Service:
                 self.called.add(result[0].key)
             return answer
 
-        jobs = ServerWorker(self.app)
-        self._server = HttpServer(jobs.woken_by(recorded), jobs=jobs, port=0).start()
+        assert self.app.engine.queue is not None
+        poller = Poller(self.app.engine.queue, make_worker(JOB_KINDS, self.app), clock=SystemClock())
+        self._server = HttpServer(recorded, poller=poller, port=0).start()
         self.url = self._server.url
 
     def close(self) -> None:

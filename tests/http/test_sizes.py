@@ -267,7 +267,7 @@ def app(blobs: Addressed) -> Application:
 @pytest.fixture
 def large(app: Application) -> Iterator[Turnlog]:
     """A client of a service, with a session of a window over 6 MB."""
-    server = LocalServer(app, port=0).start()
+    server = LocalServer(app, SystemClock(), port=0).start()
     with Turnlog.open(server.url, token="secret") as log:
         session = log.sessions.create("s")
         for number in range(7):
@@ -379,7 +379,7 @@ def test_an_upload_that_fails_appends_nothing_and_may_be_repeated(large: Turnlog
 def test_a_service_without_addresses_takes_large_appends_as_they_are(tmp_path: Any) -> None:
     with Turnlog.open(f"sqlite:///{tmp_path}/agent.db") as log:
         app = log.backend.app  # type: ignore[attr-defined]
-        server = LocalServer(app, port=0).start()
+        server = LocalServer(app, SystemClock(), port=0).start()
         with Turnlog.open(server.url) as client:
             session = client.sessions.create("shots")
             session.append(SCREENSHOT)

@@ -807,11 +807,12 @@ def test_an_agent_that_fails_in_a_node_goes_on_in_another_saver(harness: Harness
 @pytest.mark.network
 def test_over_http(agents: Any) -> None:
     from turnlog.app import make_application
+    from turnlog.engines import SystemClock
     from turnlog.server.local_server import LocalServer
     from turnlog.settings import Settings
 
     app = make_application(Settings(engine="memory://", identity="jwt"))
-    server = LocalServer(app, port=0).start()
+    server = LocalServer(app, SystemClock(), port=0).start()
     try:
         with Turnlog.open(server.url) as log:
             at = {"configurable": {"thread_id": "two words"}}

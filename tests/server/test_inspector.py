@@ -63,7 +63,7 @@ def log(app: Application) -> Turnlog:
 
 @pytest.fixture(scope="module")
 def url(app: Application, log: Turnlog) -> Iterator[str]:
-    server = LocalServer(app, port=0, worker=False).start()
+    server = LocalServer(app, SystemClock(), port=0, worker=False).start()
     yield server.url
     server.stop()
 
@@ -695,7 +695,7 @@ def test_keys_are_the_dialogs_after_a_refusal_too(reader: Reader) -> None:
 def test_a_server_with_a_token_asks_for_it_and_an_address_may_bring_it(
     new_reader: Callable[..., Reader], app: Application
 ) -> None:
-    guarded = LocalServer(app, port=0, token="s3cret-token", read_only=True, worker=False).start()
+    guarded = LocalServer(app, SystemClock(), port=0, token="s3cret-token", read_only=True, worker=False).start()
     try:
         reader = new_reader(base=guarded.url)
         page = reader.open()
@@ -726,7 +726,7 @@ def test_a_server_with_a_token_asks_for_it_and_an_address_may_bring_it(
 def test_a_token_and_a_user_of_any_script_are_sent(new_reader: Callable[..., Reader], app: Application) -> None:
     Turnlog(InProcessBackend(app, Owner.of("local", "Зоя"))).sessions.create("of-zoya")
     options: dict[str, Any] = {"token": "ключ", "about": {"tenant": "local", "user": "Зоя"}}
-    server = LocalServer(app, port=0, worker=False, **options).start()
+    server = LocalServer(app, SystemClock(), port=0, worker=False, **options).start()
     reader = new_reader(base=server.url)
     try:
         page = reader.open()

@@ -29,6 +29,7 @@ from turnlog.client.in_process import InProcessBackend
 from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import ForbiddenError
 from turnlog.core.identity import Owner
+from turnlog.engines import SystemClock
 from turnlog.http.api import ApiAnswer, ApiRequest
 from turnlog.routing import ROUTES
 from turnlog.server.local_server import READS, Channel, HttpServer, LocalServer
@@ -157,7 +158,7 @@ def test_a_request_has_less_time_left_the_longer_it_takes() -> None:
 @contextmanager
 def served(app: Application | None = None, **options: Any) -> Iterator[HttpServer]:
     application = app or make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
-    server = LocalServer(application, port=0, **options).start()
+    server = LocalServer(application, SystemClock(), port=0, **options).start()
     try:
         yield server
     finally:
@@ -229,7 +230,7 @@ def test_a_server_that_stops_closes_the_files_of_connections_still_open(monkeypa
     application = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
     monkeypatch.setattr(Channel, "write_soon", HTTPChannel.write_soon)  # as for a client that reads slowly
     made = waitress_servers(monkeypatch)
-    server = LocalServer(application, port=0).start()
+    server = LocalServer(application, SystemClock(), port=0).start()
     reader, sender = (http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30) for _ in range(2))
     with closing(application), closing(reader), closing(sender):
         reader.request("GET", "/docs/openapi.json")
@@ -313,7 +314,7 @@ def test_a_read_only_server_refuses_every_write_and_keeps_everything() -> None:
     app = make_application(Settings(engine="memory://", identity="jwt", token_counter="estimate"))
     with served(app) as server, Turnlog.open(server.url) as log:
         log.sessions.create("kept").append({"role": "user", "content": "hello"})
-        guarded = LocalServer(app, port=0, read_only=True, worker=False).start()
+        guarded = LocalServer(app, SystemClock(), port=0, read_only=True, worker=False).start()
         try:
             for route in WRITES:
                 path = re.sub(r"\{\w+\}", "kept", route.path).replace("/kept/redact", "/2/redact")

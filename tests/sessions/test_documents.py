@@ -32,6 +32,7 @@ from turnlog.core.errors import (
     TooLargeError,
     UnavailableError,
 )
+from turnlog.engines import SystemClock
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.server.local_server import LocalServer
 from turnlog.sessions import document_models
@@ -54,7 +55,7 @@ def served(tmp_path: Path) -> Iterator[Turnlog]:
     app = make_application(
         Settings(engine=f"sqlite:///{tmp_path}/turnlog.db", identity="jwt", token_counter="estimate")
     )
-    server = LocalServer(app, port=0).start()
+    server = LocalServer(app, SystemClock(), port=0).start()
     with Turnlog.open(server.url) as log:
         yield log
     server.stop()

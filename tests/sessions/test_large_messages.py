@@ -16,6 +16,7 @@ from turnlog.app import make_application
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import TooLargeError
 from turnlog.core.json_values import encode_json
+from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
@@ -63,7 +64,7 @@ def test_a_tool_that_returns_5_mib_does_not_end_the_run(harness: Harness, tmp_pa
 @pytest.mark.network
 def test_over_http_the_limit_is_named() -> None:
     app = make_application(Settings(engine="memory://", identity="jwt"))
-    server = LocalServer(app, port=0).start()
+    server = LocalServer(app, SystemClock(), port=0).start()
     try:
         with Turnlog.open(server.url) as log:
             session = log.sessions.create("s")

@@ -32,6 +32,7 @@ from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
+from turnlog.engines import SystemClock
 from turnlog.jobs.models import Job
 from turnlog.log.keys import SessionKeys
 from turnlog.server.local_server import LocalServer
@@ -166,7 +167,7 @@ def test_the_largest_commits_that_there_can_be_come_back_over_http(tmp_path: Pat
     app = make_application(
         Settings(engine=f"sqlite:///{tmp_path}/turnlog.db", identity="jwt", token_counter="estimate")
     )
-    server = LocalServer(app, port=0).start()
+    server = LocalServer(app, SystemClock(), port=0).start()
     try:
         with Turnlog.open(server.url) as log:
             session = log.sessions.create("s")

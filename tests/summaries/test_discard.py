@@ -19,6 +19,7 @@ from turnlog.client.model import Session
 from turnlog.core.errors import IdempotencyMismatchError, UnavailableError
 from turnlog.core.events import DiscardEvent
 from turnlog.core.identity import Owner
+from turnlog.engines import SystemClock
 from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.server.local_server import LocalServer
@@ -226,7 +227,7 @@ def test_every_order_of_a_discard_and_an_append_keeps_both() -> None:
 @pytest.mark.network
 def test_over_http_too() -> None:
     app = make_application(AppSettings(engine="memory://", identity="jwt"))
-    server = LocalServer(app, port=0).start()
+    server = LocalServer(app, SystemClock(), port=0).start()
     try:
         with Turnlog.open(server.url) as log:
             session = filled(log, 6)

@@ -101,7 +101,7 @@ def _engine_server(
             yield local_server.HttpServer(service.answer, **listening), service.stack.resources
     else:
         with closing(make_application(served_settings(_engine_url(engine, where)))) as app:
-            yield local_server.LocalServer(app, **listening), ()
+            yield local_server.LocalServer(app, SystemClock(), **listening), ()
 
 
 def _engine_url(engine: str, where: str) -> str:
@@ -199,7 +199,7 @@ def _server(connection: Connection, options: dict[str, Any]) -> Iterator[local_s
             "tenant": connection.tenant or DEFAULT_TENANT,
             "user": connection.user or DEFAULT_USER,
         }
-        yield local_server.LocalServer(app, worker=sqlite_path(url) is not None, about=about, **options)
+        yield local_server.LocalServer(app, SystemClock(), worker=sqlite_path(url) is not None, about=about, **options)
 
 
 def forwarding(backend: HttpBackend) -> Answering:

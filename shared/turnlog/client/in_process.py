@@ -25,7 +25,7 @@ from turnlog.jobs.models import Redriven
 from turnlog.log.keys import SessionKeys
 from turnlog.log.links import DOWNLOADS
 from turnlog.log.tombstones import due_shards
-from turnlog.ports import JOB_KINDS, Delivery, Prompt
+from turnlog.ports import JOB_KINDS, Prompt
 from turnlog.routing import BY_NAME, JSON, HttpRequest, call
 from turnlog.settings import Settings
 
@@ -88,20 +88,15 @@ class JobWorker:
             delivery = next(iter(queue.receive(limit=1)), None)
             if delivery is None:
                 return None
-            with correlated(correlation_of(delivery.body)):
-                is_done = self._run_delivery(delivery)
-            if is_done:  # otherwise the queue delivers it again, and moves it to the dead letters after several tries
-                queue.acknowledge(delivery.receipt)
-            return is_done
-
-    def _run_delivery(self, delivery: Delivery) -> bool:
-        """Run a job and return whether it is done."""
-        try:
-            self._app.run_job(delivery.body, kinds=JOB_KINDS)
-        except TurnlogError as error:
-            _log.info("message %s is not done: %s", delivery.job_id, error.error_code)
-            return False
-        return True
+            try:
+                with correlated(correlation_of(delivery.body)):
+                    self._app.run_job(delivery.body, kinds=JOB_KINDS)
+            except TurnlogError as error:
+                # The queue delivers a failed job again, and moves it to the dead letters after several tries.
+                _log.info("message %s is not done: %s", delivery.job_id, error.error_code)
+                return False
+            queue.acknowledge(delivery.receipt)
+            return True
 
     def run_job(self, owner: Owner, job_id: str) -> None:
         """Run one queued job, and no other that waits. A failed try is noted in the job, which stays in the queue."""
@@ -121,8 +116,7 @@ class JobWorker:
         thread, self._last_start = self._thread, time.monotonic() + start_seconds
         self.end()
         self._changes.put(None)
-        # A thread that is not alive has ended, or will see that it is to end before it does anything.
-        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+        if thread is not None and thread is not threading.current_thread():
             thread.join(wait_seconds)
 
     def end(self) -> None:
@@ -157,15 +151,12 @@ class JobWorker:
             with suppress(Empty):
                 self._changes.get(timeout=pause_seconds)
             try:
-                if self._may_start() and (self._must_retain or self._finds_due_sessions()):
+                if self._must_retain:
                     self._must_retain = False
                     self._app.retain_sessions()
                 while self._may_start() and self.run_next() is not None:
                     pass
                 pause_seconds = self._pause_seconds()
-            except TurnlogError as error:
-                _log.warning("the queue can't be polled: %s", error.error_code)
-                pause_seconds = _TROUBLE_SECONDS if self._may_start() else None
             except Exception as error:  # noqa: BLE001 - a job that broke the worker is not acknowledged, and comes again
                 _log.error("the worker met %s", describe_error(error))
                 pause_seconds = _TROUBLE_SECONDS if self._may_start() else None

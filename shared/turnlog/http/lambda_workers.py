@@ -44,7 +44,7 @@ def make_worker(
             if context is not None and context.get_remaining_time_in_millis() < deadline_ms:
                 raise UnavailableError("too little time is left to begin a job", code="deadline")
             with correlated(correlation_of(record.body)):
-                run_and_log(application, kinds, record.message_id, record.body)
+                _run(application, kinds, record)
 
         processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
         return dict(process_partial_response(event, work, processor))
@@ -52,15 +52,15 @@ def make_worker(
     return handler if app is not None else log_calls(handler)
 
 
-def run_and_log(app: Application, kinds: Collection[str], message_id: str, body: str) -> None:
+def _run(app: Application, kinds: Collection[str], record: SQSRecord) -> None:
     """Run the job of a message, and log ids and codes, never contents."""
     try:
-        ran = app.run_job(body, kinds=kinds)
+        ran = app.run_job(record.body, kinds=kinds)
     except TurnlogError as error:
-        _log.warning("message %s is not done: %s", message_id, error.error_code)
+        _log.warning("message %s is not done: %s", record.message_id, error.error_code)
         raise
     except Exception as error:
-        _log.error("message %s broke the worker: %s", message_id, describe_error(error))
+        _log.error("message %s broke the worker: %s", record.message_id, describe_error(error))
         raise
     facts = {"job_id": ran.job_id, "kind": ran.kind, "status": ran.status, "code": ran.code}
     _log.info("job %s (%s) is %s %s", *facts.values(), extra=facts)

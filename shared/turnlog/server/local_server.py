@@ -8,7 +8,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
@@ -23,7 +23,6 @@ from waitress.utilities import BadRequest
 
 from turnlog import __version__
 from turnlog.app import Application
-from turnlog.client.in_process import JobWorker
 from turnlog.core.errors import (
     ForbiddenError,
     InvalidInputError,
@@ -35,21 +34,12 @@ from turnlog.core.errors import (
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.core.limits import MAX_UPLOAD_BYTES
-from turnlog.http.api import (
-    Admit,
-    Answering,
-    Api,
-    ApiAnswer,
-    ApiRequest,
-    Caller,
-    decoded_path,
-    problem,
-    problem_document,
-)
-from turnlog.http.lambda_workers import run_and_log
-from turnlog.ports import JOB_KINDS, Delivery
+from turnlog.http.api import Answering, Api, ApiAnswer, ApiRequest, Caller, decoded_path, problem, problem_document
+from turnlog.http.lambda_workers import make_worker
+from turnlog.ports import JOB_KINDS, Clock
 from turnlog.routing import ROUTES, RouteTable
 from turnlog.server.admission import Callers, ContentBudget, is_authorized
+from turnlog.server.lambda_calls import Poller
 from turnlog.server.pages import ABOUT, page_at
 from turnlog.settings import LOCAL_OPERATOR
 
@@ -90,21 +80,19 @@ _HEADERS = {
 """Headers that the API reads, and where WSGI has them."""
 DEFAULT_TENANT, DEFAULT_USER = "local", "me"
 _STOP_SECONDS, _FLUSH_STEP_SECONDS = 5.0, 0.05
-_LOOK_MS = 1000
-"""Time after which a server looks again for jobs that other processes have queued."""
 
 
 class HttpServer:
     """An HTTP server over a function that answers requests of the API. `run` serves until `stop`, `start` in a thread.
 
-    ``jobs`` works while it serves. ``about`` are further facts for the inspector's page.
+    ``poller`` runs while it serves. ``about`` are further facts for the inspector's page.
     """
 
     def __init__(
         self,
         answer_of: Answering,
         *,
-        jobs: ServerWorker | None = None,
+        poller: Poller | None = None,
         host: str = "127.0.0.1",
         port: int = 8787,
         token: str | None = None,
@@ -143,7 +131,7 @@ class HttpServer:
         server.channel_class = Channel
         self._server = server
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-        self._jobs = jobs
+        self._poller = poller
         self._is_running = False
         self._finished = threading.Event()
 
@@ -151,14 +139,14 @@ class HttpServer:
         """Serve until `stop` is called or the process gets Ctrl-C, and finish requests under way."""
         self._is_running = True
         try:
-            if self._jobs is not None:
-                self._jobs.start()  # inside the try, so that Ctrl-C right after it stops the worker too
+            if self._poller is not None:
+                self._poller.start()  # inside the try, so that Ctrl-C right after it stops the poller too
             self._server.run()
             self._flush()
         finally:
             self._close()
-            if self._jobs is not None:
-                self._jobs.stop(start_seconds=0.0)
+            if self._poller is not None:
+                self._poller.stop()
             self._finished.set()
 
     def start(self) -> Self:
@@ -227,45 +215,13 @@ class HttpServer:
 
 
 class LocalServer(HttpServer):
-    """The HTTP server over one application, with a worker for an embedded queue unless ``worker`` is False or it is read-only."""
+    """The HTTP server over one application, with a worker for its queue unless ``worker`` is False or it is read-only."""
 
-    def __init__(self, app: Application, *, worker: bool = True, **options: Any) -> None:
-        has_worker = worker and not options.get("read_only") and app.engine.next_job_ms is not None
-        jobs = ServerWorker(app) if has_worker else None
-        answer_of = Api(ROUTES, lambda: app).answer
-        super().__init__(jobs.woken_by(answer_of) if jobs is not None else answer_of, jobs=jobs, **options)
-
-
-class ServerWorker(JobWorker):
-    """The worker of a server. Its thread runs from `start` to `stop`, to see jobs that other processes queue."""
-
-    def start(self) -> None:
-        self.resume()
-        self.wake()
-
-    def woken_by(self, answer_of: Answering) -> Answering:
-        """Return a function that answers a request and then wakes the worker for the jobs that the request has queued."""
-
-        def answer(request: ApiRequest, admit: Admit, seconds_left: Callable[[], float] | None = None) -> ApiAnswer:
-            try:
-                return answer_of(request, admit, seconds_left)
-            finally:
-                self.wake()
-
-        return answer
-
-    def _run_delivery(self, delivery: Delivery) -> bool:
-        with suppress(Exception):  # it is logged, and the job comes again
-            run_and_log(self._app, JOB_KINDS, delivery.job_id, delivery.body)
-            return True
-        return False
-
-    def _next_job_ms(self) -> int:
-        """Return when to look at the queue next: when a job is due, and at the latest in a second."""
-        look_ms, due_ms = self._app.clock.now_ms() + _LOOK_MS, None
-        with suppress(TurnlogError):  # the thread meets the same error, and logs it
-            due_ms = super()._next_job_ms()
-        return look_ms if due_ms is None else min(look_ms, due_ms)
+    def __init__(self, app: Application, clock: Clock, *, worker: bool = True, **options: Any) -> None:
+        queue = app.engine.queue if worker and not options.get("read_only") else None
+        handler, chore = make_worker(JOB_KINDS, app), app.retain_sessions
+        poller = Poller(queue, handler, clock=clock, chore=chore) if queue is not None else None
+        super().__init__(Api(ROUTES, lambda: app).answer, poller=poller, **options)
 
 
 def _with_methods(answer: ApiAnswer, request: ApiRequest) -> ApiAnswer:

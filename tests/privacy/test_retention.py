@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from itertools import count
 from typing import Any, Literal
 
@@ -195,6 +196,56 @@ def test_full_snapshots_stay_until_their_own_expiry(harness: Harness) -> None:
     for job in erasures(harness):
         assert worked(harness, job).status == "done"
     assert harness.log().sessions.create("s").info().messages == 0
+
+
+@pytest.mark.parametrize("stage", ["expired", "fenced", "erased", "bare"])
+@pytest.mark.parametrize("fault", [0, *range(1, 9)])
+def test_an_expired_session_is_erased_with_the_full_snapshots_it_has_left(
+    harness: Harness, stage: str, fault: int
+) -> None:
+    session = harness.log().sessions.create("s", title=CANARY, ttl_days=1)
+    session.append({"role": "user", "content": noise(60_000)})
+    session.create_snapshot(CANARY, kind="full")
+    harness.clock.advance(DAY + 1)
+    if stage != "expired":
+        retained(harness)
+        for job in erasures(harness):
+            deliver(harness, message_of(job))
+            if stage != "fenced":
+                assert worked(harness, job).status == "done"
+    if stage == "bare":
+        harness.clock.advance(DAY + 1)
+        assert retained(harness).released == 1
+        for job in erasures(harness):
+            assert worked(harness, job).status == "done"
+    if fault:
+        harness.faults.fail(fault, "after")
+    job = None
+    while job is None:
+        with suppress(UnavailableError):
+            job = session.erase(idempotency_key="k")
+    for read in (
+        lambda: list(session.snapshots()),
+        lambda: session.restore_snapshot(CANARY, session_id="r"),
+        session.erase,
+    ):
+        with pytest.raises(NotFoundError):
+            read()
+    assert session.erase(idempotency_key="k").job_id == job.job_id
+    for other in erasures(harness):
+        assert worked(harness, other).status == "done"
+    assert held(CANARY, harness) == []
+
+
+def test_an_expired_session_without_full_snapshots_has_nothing_to_erase(harness: Harness) -> None:
+    session = harness.log().sessions.create("s", ttl_days=1)
+    session.create_snapshot("pointer")
+    session.create_snapshot("whole", kind="full")
+    session.delete_snapshot("whole")
+    harness.clock.advance(DAY + 1)
+    with pytest.raises(NotFoundError):
+        session.erase()
+    assert [job for job in harness.log().jobs() if job.kind == "erase"] == []
 
 
 def test_a_silent_session_is_inactive_until_the_next_append(harness: Harness) -> None:

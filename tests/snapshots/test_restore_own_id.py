@@ -260,12 +260,22 @@ def half_made(session: Session, session_id: str, **how: Any) -> None:
 def test_a_restore_that_stopped_is_erased_under_a_new_id_and_goes_on_under_its_own(harness: Harness) -> None:
     """The snapshots of the expired session are what the second one is made of."""
     session, other = restored_by_half(harness), harness.log().sessions.of("other")
-    with pytest.raises(NotFoundError):
-        session.erase()
     assert worked(harness, other.erase()).status == "done"
     assert {name for item in of_session(harness, "other") for name in item} <= TOMBSTONE
     VERIFIED.clear()
     assert back(harness, session).title == "t"
+
+
+def test_a_restore_that_stopped_ends_with_the_erasure_of_its_session(harness: Harness) -> None:
+    session = restored_by_half(harness)
+    job = session.erase()
+    for how in ({"as_": "rewind"}, {"session_id": "third"}):
+        with pytest.raises(NotFoundError):
+            session.restore_snapshot("whole", **how)
+    assert worked(harness, job).status == "done"
+    assert {name for item in of_session(harness) for name in item} <= TOMBSTONE
+    with pytest.raises((NotFoundError, ConflictError)):
+        session.restore_snapshot("whole", as_="rewind")
 
 
 def test_a_claim_of_a_person_that_is_erased_leaves_nothing(harness: Harness) -> None:

@@ -94,13 +94,16 @@ class EraseSessions:
     signals: Signals
 
     def __call__(self, owner: Owner, session_id: str, *, key: str | None = None) -> Job:
-        """Start the job and fence the session. The job is queued first: after a crash in between, the worker fences."""
+        """Start the job and fence the session. The job is queued first: after a crash in between, the worker fences.
+
+        A session that has expired is erased only if it has left full snapshots.
+        """
         keys, request = SessionKeys(owner, session_id), raw_request_key(key, f"erase {session_id}", {})
         try:
             self.log.commits.tail(keys)
         except NotFoundError:
             earlier_job = self.log.records.claimed(OwnerKeys(owner).jobs, request)
-            if earlier_job is None and not self.erasure.is_half_made(keys):
+            if earlier_job is None and not self.erasure.is_half_made(keys) and not self._has_expired_snapshots(keys):
                 raise
             if earlier_job is not None:
                 if earlier_job.status == "queued":
@@ -211,6 +214,11 @@ class EraseSessions:
         if not is_free and first is not None and is_empty_slot(first):
             self.signals.count("erasure_overdue")  # something is left a day after the second pass
         return is_free
+
+    def _has_expired_snapshots(self, keys: SessionKeys) -> bool:
+        """Return whether full snapshots are left of a session that has expired. Raises `NotFoundError` for an erased one."""
+        self.log.records.check_there(keys)
+        return any(record.content.get("kind") == "full" for record in self.log.records.every(keys.snapshots))
 
     def _kept(self, keys: SessionKeys) -> RetainedItems:
         return retained_items(self.log.records, self.blobs, keys)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from turnlog import Turnlog
+from turnlog.client import in_process
 from turnlog.client.model import Session
 from turnlog.core.errors import UnavailableError
 from turnlog.engines import SystemClock, sqlite
@@ -195,6 +196,26 @@ def test_no_byte_of_an_erased_person_is_in_the_files(
             log.erase_me()
             drained(log, shift)
         assert places_of(tmp_path) == {}
+
+
+def test_no_byte_of_expired_sessions_is_in_the_files_and_they_share_a_purge(
+    tmp_path: Path, shift: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purge, purges, path = SqliteDatabase.purge, list[int](), tmp_path / "a.db"
+    monkeypatch.setattr(SqliteDatabase, "purge", lambda self: (purges.append(1), purge(self)))
+    monkeypatch.setattr(in_process, "_RETENTION_SECONDS", 0.0)
+    with Turnlog.open(f"sqlite:///{path}", worker=False) as log:
+        log.sessions.create("r")
+        for number in range(5):
+            said(log, session_id=f"s{number}").update(ttl_days=1)
+        while log.run_jobs():
+            pass
+        shift[0] += 86_400_000 + 1_000
+        with read_by_others(path):
+            drained(log, shift)
+        assert [job.status for job in log.jobs() if job.kind == "erase"] == ["done"] * 5
+        assert places_of(tmp_path) == {}
+        assert len(purges) == 1
 
 
 def test_bytes_of_a_file_that_had_no_secure_delete_go_with_the_first_erasure(tmp_path: Path, shift: list[int]) -> None:

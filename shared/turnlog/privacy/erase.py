@@ -153,10 +153,9 @@ class EraseSessions:
             erased = sum(engine.erase(keys.owner, keys.session_id) for engine in self.memories)
             counts = plus(counts, {"memories": erased})
         if "not_before" in options:
-            if not is_expired:
-                purge_after_last_pass(self.erasure, options, counts)
+            purge_after_last_pass(self.erasure, options, counts)
             return receipt("erased", counts)
-        return second_pass(self.erasure, "erasing", options, counts, now_ms, purges=not is_expired)
+        return second_pass(self.erasure, "erasing", options, counts, now_ms, purges_now=not is_expired)
 
     def _hand_on(self, forks: Sequence[SessionKeys]) -> None:
         """Start unfinished redactions again in the forks that have the message: an erased log no longer leads to its forks."""
@@ -255,12 +254,15 @@ def until_due(options: JsonObject, result: JsonObject, now_ms: int) -> Later | N
 
 
 def second_pass(
-    erasure: Erasure, status: str, options: JsonObject, counts: JsonObject, now_ms: int, *, purges: bool = True
+    erasure: Erasure, status: str, options: JsonObject, counts: JsonObject, now_ms: int, *, purges_now: bool = True
 ) -> Later:
-    """Return the second pass of a job, delayed until it is due. With ``purges``, purge what the first pass has erased."""
+    """Return the second pass of a job, delayed until it is due, which ends with a purge.
+
+    With ``purges_now``, purge what the first pass has erased. The many sessions that expire wait, and share the later purge.
+    """
     due: JsonObject = {**options, "counts": counts, "not_before": now_ms + SECOND_PASS_SECONDS * 1000 - _EARLY_MS}
-    if purges:
-        due["purge"] = {"mark": erasure.purging.after_first_pass(), "erased": _without_requests(counts)}
+    mark = erasure.purging.after_first_pass() if purges_now else erasure.purging.mark()
+    due["purge"] = {"mark": mark, "erased": _without_requests(counts)}
     return Later(receipt(status, counts), due, SECOND_PASS_SECONDS)
 
 

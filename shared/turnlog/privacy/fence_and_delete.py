@@ -378,12 +378,13 @@ class Purging:
         self._begun = self._done = 0
         self._idle_until_ms = 0
 
-    def after_first_pass(self) -> str:
-        """Purge after an erasure's first pass, unless a purge was done recently. Return a mark for `after_last_pass`.
+    def mark(self) -> str:
+        """Return a mark for `after_last_pass`. A purge that begins after it removes everything that was erased before it."""
+        return f"{self._process}-{self._begun}"
 
-        A purge that begins after the mark removes everything that the pass erased.
-        """
-        mark = f"{self._process}-{self._begun}"
+    def after_first_pass(self) -> str:
+        """Purge after an erasure's first pass, unless a purge was done recently. Return a mark for `after_last_pass`."""
+        mark = self.mark()
         now = self._clock.now_ms()
         # After the clock went back, this may purge once more than needed.
         if not now < self._idle_until_ms <= now + 3_600_000:

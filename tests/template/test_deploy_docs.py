@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +19,13 @@ import pytest
 from moto import mock_aws
 
 from tests.http.events import event
+from tests.log.everything import sqlite_items
 from tests.support.templates import template
 from turnlog import Turnlog
 from turnlog.app import make_application
+from turnlog.engines import SystemClock
+from turnlog.engines.sqlite import SqliteDatabase
+from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.http.lambda_api import make_handler
 from turnlog.routing import ROUTES
 from turnlog.settings import Settings
@@ -101,7 +107,7 @@ def test_the_query_of_the_removal_empties_a_bucket_with_versions(monkeypatch: py
 
 
 def test_the_check_of_a_restored_table_runs_and_finds_damage(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
     url = f"sqlite:///{tmp_path / 'agent.db'}"
     with Turnlog.open(url, tenant="111122223333", user="agent-backend") as log:
         log.sessions.create("s").append(
@@ -125,3 +131,82 @@ def test_the_check_of_a_restored_table_runs_and_finds_damage(tmp_path: Path) -> 
             blob.unlink()
     run = checked()
     assert run.returncode == 1 and "CorruptError" in run.stderr
+
+
+@mock_aws
+def test_what_was_erased_after_the_moment_of_a_restore_is_erased_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scan of the page finds the jobs of all owners; the tool asks for them in a table of the moment."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    old, restored, monthly = tmp_path / "old.db", tmp_path / "restored.db", 30 * 86_400_000
+
+    def opened(path: Path, user: str) -> Turnlog:
+        return Turnlog.open(f"sqlite:///{path}", user=user, worker=False)
+
+    for user in ("ada", "a user with spaces"):
+        with opened(old, user) as log:
+            log.sessions.create("expires", ttl_days=1)
+            for name in ("stays", "erased", "redacted", "begun"):
+                log.sessions.create(name).append({"role": "user", "content": "secret"})
+            log.sessions.get("begun").erase()
+    with opened(old, "eve") as log:
+        log.sessions.create("s").append({"role": "user", "content": "secret"})
+    shutil.copy(old, restored)
+    for user in ("ada", "a user with spaces"):
+        with opened(old, user) as log:
+            log.sessions.get("erased").erase()
+            log.sessions.get("redacted").redact(2)
+            log.sessions.create("later").erase()
+            log.run_jobs()
+    with opened(old, "eve") as log:
+        log.erase_me()
+        log.run_jobs()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.json").write_text(json.dumps({"Items": scanned(old, since_ms=SystemClock().now_ms() - monthly)}))
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "erase_again.py"), "jobs.json"],
+        env=os.environ | {"ENGINE": f"sqlite:///{restored}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert len(run.stdout.splitlines()) == 9, run.stdout
+    for user in ("ada", "a user with spaces"):
+        with opened(restored, user) as log:
+            assert sorted(session.session_id for session in log.sessions.list()) == ["expires", "redacted", "stays"]
+            (message,) = log.sessions.get("redacted").messages()
+            assert message.body["content"] == "[redacted]"
+            (job,) = (job for job in log.jobs() if job.session_id == "begun")
+            log.run_jobs()
+            assert log.job(job.job_id).result is not None, "it goes on"
+    with opened(restored, "eve") as log:
+        assert list(log.sessions.list()) == [] and [job.kind for job in log.jobs()] == ["erase_user"]
+    assert scanned(old, since_ms=SystemClock().now_ms() + monthly) == []
+
+
+def scanned(path: Path, *, since_ms: int) -> list[Any]:
+    """What the page's scan finds in a DynamoDB table with the items of a SQLite file, as the AWS CLI prints it."""
+    command = re.search(r"--filter-expression '(.+?)'.+?--expression-attribute-values \"(.+?)\" --output", PAGE, re.S)
+    assert command is not None
+    values = json.loads(command[2].replace('\\"', '"').replace("$SINCE", str(since_ms)))
+    client: Any = botocore.session.get_session().create_client("dynamodb", region_name="us-east-1")
+    types = {str: "S", int: "N", bytes: "B"}
+    client.create_table(
+        TableName=f"t{since_ms}",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+    )
+    database = SqliteDatabase(path)
+    for item in sqlite_items(SqliteItemTable(database)):
+        typed = {
+            name: {types[type(value)]: str(value) if isinstance(value, int) else value} for name, value in item.items()
+        }
+        client.put_item(TableName=f"t{since_ms}", Item=typed)
+    database.close()
+    answer = client.scan(TableName=f"t{since_ms}", FilterExpression=command[1], ExpressionAttributeValues=values)
+    return [{**item, "b": {"B": base64.b64encode(item["b"]["B"]).decode()}, "cs": None} for item in answer["Items"]]

@@ -13,7 +13,7 @@ from tests.support.offloads import Recorder, embedded_memory
 from tests.support.steps import fresh
 from turnlog.core.errors import ConflictError, MalformedError
 from turnlog.core.identity import Owner
-from turnlog.core.memory import Memory, MemoryFact, Offloaded
+from turnlog.core.memory import Memory, MemoryFact, Offloaded, SpokenMessage
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
 from turnlog.engines.sqlite_tables import SqliteItemTable
 from turnlog.log.keys import OwnerKeys
@@ -26,6 +26,7 @@ from turnlog.memory.embedded import (
     memories_of,
     normal,
 )
+from turnlog.memory.facts import SentenceFacts
 from turnlog.ports import (
     MAX_ITEM_BYTES,
     BlobStore,
@@ -78,6 +79,28 @@ def test_said_again_after_something_else_it_is_in_force_again() -> None:
         ("I live in A", None),
         ("I live in B", "i live in a"),
     ]
+
+
+def test_a_denial_replaces_what_it_denies_and_nothing_else() -> None:
+    said = ("I live in Porto", "I live in Berlin now", "I moved to Rome", "I don't live in Berlin", "I'm vegetarian")
+    messages = [SpokenMessage(at, "user", text, at) for at, text in enumerate((*said, "I am no longer vegetarian"))]
+    values = [SessionFact(item, "s") for item in SentenceFacts().facts(messages).facts]
+    for order in (values, values[::-1]):
+        outcome = {item.text: item.replaced_by for item in memories_of(order, normal)}
+        assert outcome == {
+            "I live in Porto": "i moved to rome",
+            "I live in Berlin now": "i moved to rome",
+            "I moved to Rome": None,
+            "I don't live in Berlin": None,
+            "I'm vegetarian": "i am no longer vegetarian",
+            "I am no longer vegetarian": None,
+        }
+    again = SessionFact(fact("I am vegetarian", time_ms=9), "s2")
+    outcome = {item.text: item.replaced_by for item in memories_of([*values, again], normal)}
+    assert (outcome["I am no longer vegetarian"], outcome["I am vegetarian"]) == ("i am vegetarian", None)
+    values = [SessionFact(fact(text, subject, time_ms=at), "s") for at, (text, subject) in enumerate(
+        (("我住在上海", "home"), ("我现在不住在上海", "我住在上海")))]  # fmt: skip
+    assert [item.replaced_by for item in memories_of(values, normal)] == [None, "我现在不住在上海"]
 
 
 def test_the_same_message_twice_confirms_nothing() -> None:

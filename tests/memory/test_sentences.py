@@ -38,6 +38,16 @@ SAID = {
     "Let's use Postgres for the orders service.": [
         ("decision", "Let's use Postgres for the orders service", "use for the orders service")
     ],
+    'I love films like "I live in Mars. I am vegan".': [
+        ("preference", 'I love films like "I live in Mars. I am vegan"', "like films like i live in mars i am vegan")
+    ],
+    "I am no longer vegetarian.": [("entity", "I am no longer vegetarian", "i am vegetarian")],
+    "I'm not vegan any more": [("entity", "I'm not vegan any more", "i am vegan")],
+    "I'm not a nurse anymore.": [("entity", "I'm not a nurse anymore", "i am a nurse")],
+    "I don't live in Berlin.": [("entity", "I don't live in Berlin", "i live in berlin")],
+    "I no longer like hiking.": [("preference", "I no longer like hiking", "like hiking")],
+    "我不再住在上海了。": [("entity", "我不再住在上海了", "我住在上海")],
+    "我对花生不过敏": [("entity", "我对花生不过敏", "我对花生过敏")],
     "我叫张曼婷。": [("entity", "我叫张曼婷", "name")],
     "我住在上海，在一家银行工作。": [("entity", "我住在上海", "home")],
     "我是一名护士。": [("entity", "我是一名护士", "trade")],
@@ -64,6 +74,13 @@ NOT_SAID = (
     "We decided to do it.",
     "> I live in Lisbon.",
     '"I live in Lisbon."',
+    '"I live in Mars" he said',
+    "“I live in Mars. I like tea”, he said",
+    "'I live in Mars' he said",
+    'He said "I live in Mars. I like tea."',
+    'He said: "I live in Mars.\nI like tea."',
+    "“我住在火星。我喜欢喝茶”他说",
+    "I'm not a lawyer, but",
     "user: I live in Lisbon.",
     "`I live in Lisbon`",
     "```\nI live in Lisbon.\n```",

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("turnlog")
 _WORDS = re.compile(r"\w+(?:['’.@+-]\w+)*")
+_I_AM = re.compile(r"\bi['’]?m\b")
+_ASIDE = re.compile(r"\b(?:currently|now|still|also|actually|just|really)\b|现在|目前|已经|一直|平时")
 MAX_PART_FACTS = 100
 """Facts per part; the first ones are kept. Packed they take a few KB."""
 MAX_FACTS = 500
@@ -58,6 +60,11 @@ def normal(text: str) -> str:
     return " ".join(_WORDS.findall(unicodedata.normalize("NFKC", text).casefold())) or text.strip()
 
 
+def claim_of(text: str) -> str:
+    """Return a normal text without words that change nothing. A statement with this subject denies the text."""
+    return " ".join(_ASIDE.sub(" ", _I_AM.sub("i am", normal(text))).split())[:MAX_SUBJECT_CHARS]
+
+
 def memories_of(statements: Iterable[SessionFact], id_of: Callable[[str], str]) -> list[Memory]:
     """Return one memory for each distinct fact, newest first. ``id_of`` makes an id of a normal text.
 
@@ -67,14 +74,15 @@ def memories_of(statements: Iterable[SessionFact], id_of: Callable[[str], str]) 
     for statement in statements:
         by_text.setdefault(normal(statement.fact.text), []).append(statement)
     newest = {text: max(repeats, key=lambda repeat: repeat.order) for text, repeats in by_text.items()}
-    current = dict[str, str]()
+    subjects, current = {statement.fact.subject for statement in newest.values()} - {""}, dict[str, str]()
+    about = {text: [newest[text].fact.subject, claim_of(text)] for text in newest}
     for text, statement in newest.items():
-        subject = statement.fact.subject
-        if subject and (subject not in current or newest[current[subject]].order < statement.order):
-            current[subject] = text
+        for subject in subjects.intersection(about[text]):
+            if subject not in current or newest[current[subject]].order < statement.order:
+                current[subject] = text
     memories = list[Memory]()
     for text, statement in newest.items():
-        winner = current.get(statement.fact.subject, text)
+        winner = next((winner for subject in about[text] if (winner := current.get(subject, text)) != text), text)
         memories.append(
             Memory(
                 id=id_of(text),

@@ -21,7 +21,7 @@ from turnlog.core.json_values import sendable_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import batches
 from turnlog.core.memory import MadeFacts, MemoryFact, MemoryKind, SpokenMessage
-from turnlog.memory.embedded import normal
+from turnlog.memory.embedded import claim_of, normal
 from turnlog.ports import ChatModel, FactMaker, ModelAnswer, Prompt, TokenCounter
 from turnlog.providers.blocks import fenced
 from turnlog.summaries.budget import Spending
@@ -33,8 +33,11 @@ MAX_MESSAGE_CHARS = 2_000
 _LONGEST_CLAUSE = 160
 _MAX_USER_TEXTS = 400
 _SENTENCE = re.compile(r"[^.!?。！？\n;；]+(?:\.(?=\w)[^.!?。！？\n;；]+)*[.!?。！？]*")
-_QUOTED = re.compile(r"^\s*(?:>|\||#|[-*]\s|\d+[.)]\s|[\"“「『'].*[\"”」』']\s*$|\w+:\s)")
-_CODE = re.compile(r"```.*?(?:```|$)|`[^`]*`|<[^>]+>|https?://\S+", re.DOTALL)
+_QUOTED = re.compile(r"^\s*(?:>|\||#|[-*]\s|\d+[.)]\s|\w+:\s)")
+_QUOTATION = re.compile(
+    r"(?<!\w)\"[^\"]*\"|(?<!\w)'[^'\n]*'(?!\w)|“[^”]*”|‘[^’\n]*’(?!\w)|「[^」]*」|『[^』]*』|«[^»]*»"
+)
+_CODE = re.compile(r"```.*?(?:```|$)|`[^`]*`|<[^>]+>|https?://\S+|[\ue000-\uf8ff]", re.DOTALL)
 _LEAD = re.compile(
     r"^(?:(?:well|oh|hey|hi|hello|yes|yeah|yep|yup|no|nope|ok|okay|sure|so|and|but|also|btw|by the way|fyi|actually|honestly|"
     r"personally|sorry|thanks|thank you|please note(?: that)?|note that|remember(?: that)?|just so you know|for the record|"
@@ -49,6 +52,12 @@ _SPLIT = re.compile(
 _ZH_LEAD = re.compile(
     r"^(?:(?:嗯+|哦+|啊+|好的?|是的?|对|那|你好|您好|其实|不过|但是?|而且|因为|所以|另外|还有|对了|没错|当然|谢谢你?|哈哈+|最近|现在|嗨|唉|可是|然后|记住)[，,！!。、\s~]*)+(?=我|咱|请|就)"
 )
+_DENIAL = re.compile(
+    r"(?P<who>I(?: am|['’]?m)?|my [\w ]{1,40}? (?:is|are)) (?P<no>no longer|not|do not|don['’]t) "
+    r"(?P<what>.+?)(?P<more> any ?more)?$",
+    re.IGNORECASE,
+)
+_ZH_DENIAL = re.compile(r"^(我\w{0,12}?)(?:不再|不)(\w+?)了?$")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _HELD_KEY = re.compile(
     r"(?:(?:user|customer|member|account|employee|patient|student|loyalty|passport)_?(?:id|number|no)|(?:user_|customer_)?e?mail|"
@@ -126,19 +135,52 @@ def facts_in(message: SpokenMessage) -> Iterator[MemoryFact]:
     if len(message.text) > MAX_MESSAGE_CHARS:
         return
     for clause in _clauses(_CODE.sub(" ", message.text)):
-        is_chinese = _HAN.search(clause) is not None
-        for rule in _rules("chinese" if is_chinese else "english"):
-            match = rule.pattern.match(clause)
-            if match is None:
-                continue
+        statement = _statement(clause)
+        if statement is None and (denied := _denied(clause)) and (statement := _statement(denied)):
+            kind, subject = statement
+            statement = kind, subject if subject.startswith(("like ", "喜欢")) else claim_of(denied)
+        if statement is not None:
+            yield MemoryFact(statement[0], clause, statement[1], message.position, message.time_ms)
+
+
+def _statement(clause: str) -> tuple[MemoryKind, str] | None:
+    """Return the kind and the subject of the first rule that a clause has the form of."""
+    for rule in _rules("chinese" if _HAN.search(clause) else "english"):
+        match = rule.pattern.match(clause)
+        if match is not None:
             about = match.groupdict().get("o") or ""
-            subject = rule.subject.format(o=normal(about)) if about or "{o}" not in rule.subject else ""
-            yield MemoryFact(rule.kind, clause, subject, message.position, message.time_ms)
-            break
+            return rule.kind, rule.subject.format(o=normal(about)) if about or "{o}" not in rule.subject else ""
+    return None
+
+
+def _denied(clause: str) -> str | None:
+    """Return the statement that a clause denies. What somebody is not, such as a lawyer, denies nothing; what one was, does."""
+    match = _ZH_DENIAL.match(clause) or _DENIAL.match(clause)
+    if match is None:
+        return None
+    if match.re is _ZH_DENIAL:
+        return match[1] + match[2]
+    is_disclaimer = match["no"].lower() == "not" and match["what"].startswith(("a ", "an ")) and not match["more"]
+    return None if is_disclaimer else f"{match['who']} {match['what']}"
 
 
 def _clauses(text: str) -> Iterator[str]:
-    """Yield the clauses of statements, without opening words and closing punctuation."""
+    """Yield the clauses of statements, without opening words and closing punctuation.
+
+    A quotation stays whole, so no clause begins within it: others may have said it.
+    """
+    quotations = list[str]()
+
+    def hide(match: re.Match[str]) -> str:
+        quotations.append(match[0])
+        return chr(0xE000 + len(quotations) - 1)
+
+    hidden = _QUOTATION.sub(hide, text)
+    for clause in _plain_clauses(hidden):
+        yield re.sub("[\ue000-\uf8ff]", lambda char: quotations[ord(char[0]) - 0xE000], clause)
+
+
+def _plain_clauses(text: str) -> Iterator[str]:
     for line in text.split("\n"):
         if _QUOTED.match(line):
             continue
@@ -148,8 +190,8 @@ def _clauses(text: str) -> Iterator[str]:
             is_chinese = _HAN.search(sentence) is not None
             parts = re.split(r"[,，:：]", sentence) if is_chinese else _SPLIT.split(sentence)
             for part in parts:
-                clause = (_ZH_LEAD if is_chinese else _LEAD).sub("", part.strip().strip('~～ *_()（）"“”'))
-                clause = clause.strip().rstrip("。.!！~～,，")
+                clause = (_ZH_LEAD if is_chinese else _LEAD).sub("", part.strip().strip("~～ *_()（）"))
+                clause = clause.strip().rstrip('。.!！~～,，"”')
                 if 3 <= len(clause) <= _LONGEST_CLAUSE:
                     yield clause
 

@@ -591,7 +591,11 @@ LONG_VIEWS = {
 def test_no_view_is_wider_than_the_screen_whatever_the_words(new_reader: Callable[..., Reader], log: Turnlog) -> None:
     session = log.sessions.create("long-words", title=LONG, model=LONG[:100], metadata={LONG: LONG})
     call = {"id": LONG[:60], "type": "function", "function": {"name": LONG[:60], "arguments": "{}"}}
-    session.append({"role": "user", "content": LONG}, {"role": "assistant", "content": LONG, "tool_calls": [call]})
+    session.append(
+        {"role": "user", "content": LONG},
+        {"role": "assistant", "content": LONG, "tool_calls": [call]},
+        meta=[{"author": LONG[:120]}, {}],
+    )
     agent = {"agent_id": LONG[:60], "name": LONG, "pending_action": {LONG: LONG}}
     session.patch_state({LONG: [LONG], "agents": {LONG[:60]: agent}})
     session.create_snapshot(LONG[:100], metadata={LONG: LONG})
@@ -611,6 +615,29 @@ def test_no_view_is_wider_than_the_screen_whatever_the_words(new_reader: Callabl
     page.wait_for_selector("dialog")
     wider["dialog", 360] = page.evaluate(widths)
     assert {place: pixels for place, pixels in wider.items() if max(pixels) > 0} == {}
+
+
+def test_one_comes_back_to_the_row_of_the_list_that_one_left(reader: Reader, log: Turnlog) -> None:
+    for number in range(60):
+        log.sessions.create(f"many{number}")
+    page = reader.show("#/", "a[href='#/s/many7/messages']")
+    page.locator("a[href='#/s/many7/messages']").focus()
+    top = page.evaluate("scrollY")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".scroller")
+    page.go_back()
+    page.wait_for_selector("a[href='#/s/many7/messages']:focus")
+    assert page.evaluate("scrollY") == top > 0
+
+
+def test_an_address_that_leads_nowhere_says_so(reader: Reader) -> None:
+    page = reader.show("#/s/support-agent/nowhere", ".session > .warning")
+    assert page.inner_text(".session > .warning") == "There is no view “nowhere”; this is “Messages”."
+    page = reader.show(
+        "#/s/support-agent/messages?at=99999", ".session > .warning >> text=There is no #99999; the log ends at"
+    )
+    page = reader.show("#/s/support-agent/messages?at=9", ".message.selected")
+    assert page.locator(".session > .warning").count() == 0
 
 
 # ------------------------------------------------------------ people

@@ -36,7 +36,10 @@ export function Session({ id, tab, params }) {
   if (!session) return html`<main id="main" tabindex="-1"><${Failure} error=${error} /><${Waiting} when=${!error} /></main>`;
   const origin = originOf(session);
   const lease = session.lease && new Date(session.lease.expires_at) > Date.now() ? session.lease : null;
-  const [, , View] = TABS.find(([name]) => name === tab) || TABS[0];
+  const [name, label, View] = TABS.find(([name]) => name === tab) || TABS[0];
+  const at = Number(params.get("at"));
+  const notes = [name !== tab && t("There is no view “{name}”; this is “{shown}”.", { name: tab, shown: t(label) }),
+    at > session.head && t("There is no #{n}; the log ends at #{head}.", { n: at, head: session.head })];
   // `act` opens a dialog that asks, then tells what was done and reads the session again.
   const act = dialog => askFor({
     ...dialog,
@@ -63,6 +66,7 @@ export function Session({ id, tab, params }) {
         ${TABS.map(([name, label], index) => html`<a key=${name} href=${to(id, name)} aria-current=${name === tab ? "page" : undefined} title=${`${index + 1}`}>${t(label)}</a>`)}
       </nav>
     </header>
+    ${notes.filter(Boolean).map(note => html`<p key=${note} class="warning" role="status">${note}</p>`)}
     <${View} id=${id} session=${session} params=${params} act=${act} />
     ${asked && !asked.choices && html`<${Confirm} key=${asked.title} ...${asked} onClose=${() => askFor(null)} />`}
     ${asked?.choices && html`<${Dialog} title=${asked.title} onClose=${() => askFor(current => (current === asked ? null : current))}>

@@ -1,9 +1,13 @@
 // The list of sessions: newest first, filtered as one types, forks below their parents, what the next model call costs.
 
 import { ask, get, pages, sessionPath } from "./api.js";
-import { html, useEffect, useMemo, useRef, useState, t, to, go, originOf, number, short, money, ago, time, useAnswer, useKeys, usePoll, Failure, Waiting, Empty, Chip } from "./lib.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState, t, to, go, originOf, number, short, money, ago, time, useAnswer, useKeys, usePoll, Failure, Waiting, Empty, Chip } from "./lib.js";
 
 const MOST = 1_000;
+
+// The row that one went to a session from, and how far the list was scrolled: one comes back to them.
+let left = { address: "", top: 0 };
+const leave = event => { left = { address: event.target.closest("a")?.getAttribute("href"), top: scrollY }; };
 
 // Rows in the list's order, each fork and each agent's own session behind its parent where both are listed.
 function asTree(sessions) {
@@ -97,6 +101,12 @@ export function Sessions({ params }) {
   usePoll(read, 60, [status]); // what is erased leaves the list
   useKeys({ "/": () => field.current.focus() });
   useEffect(() => { document.title = `${t("Sessions")} · Turnlog`; });
+  useLayoutEffect(() => {
+    const row = sessions && [...document.querySelectorAll(".list a")].find(link => link.getAttribute("href") === left.address);
+    if (!row) return;
+    scrollTo(0, left.top);
+    if (document.activeElement?.matches("body, main")) row.focus({ preventScroll: true });
+  }, [!sessions]);
   const rows = useMemo(() => {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
     return asTree((sessions || []).filter(session => {
@@ -121,11 +131,11 @@ export function Sessions({ params }) {
     </form>
     <${Failure} error=${error} />
     ${query && html`<${Results} query=${query} />`}
-    ${!sessions ? html`<${Waiting} when=${!error} />` : !rows.length ? html`<${Empty}>${text ? t("No session has this title or id") : t("No sessions yet. An agent's first append, or `turnlog import`, makes one.")}</${Empty}>` : html`
+    ${!sessions ? html`<${Waiting} when=${!error} />` : !rows.length ? html`<${Empty}>${text ? t("No session has this title or id") : t("No sessions yet. `POST /v1/sessions`, `log.sessions.create()` or `turnlog import` makes one.")}</${Empty}>` : html`
     <table class="list"><thead><tr><th scope="col">${t("Session")}</th><th scope="col">${t("Status")}</th><th scope="col" class="number">${t("Messages")}</th>
       <th scope="col" class="number">${t("Loops")}</th><th scope="col" class="number">${t("Tokens")}</th>
       <th scope="col" class="number" title=${t("What the next model call would be sent, in tokens")}>${t("Next call")}</th><th scope="col" class="number">${t("Last activity")}</th></tr></thead>
-      <tbody>${rows.map(({ session, depth }) => html`<tr key=${session.session_id}>
+      <tbody onClick=${leave}>${rows.map(({ session, depth }) => html`<tr key=${session.session_id}>
         <th scope="row"><a href=${to(session.session_id)} class=${`depth${Math.min(depth, 4)}`}>${depth > 0 && html`<span class="fork" aria-label=${session.forked_from ? t("a fork") : t("an agent's own session")}>↳</span>`}
           <bdi class="title">${session.title || session.session_id}</bdi>${session.title && html`<span class="id">${session.session_id}</span>`}
           ${depth === 0 && session.forked_from && html`<span class="id">↳ ${session.forked_from} #${session.forked_at}</span>`}</a></th>

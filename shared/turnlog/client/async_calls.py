@@ -8,7 +8,8 @@ import functools
 import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from types import CoroutineType
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from turnlog.core.errors import InvalidInputError, UnavailableError
 
@@ -47,32 +48,32 @@ def async_form(
     method: Method[P, T],
     bound: Callable[[Any], Callable[P, T]],
     wait: Callable[[Any, Callable[[], T]], Coroutine[Any, Any, T]],
-) -> Method[P, Coroutine[Any, Any, T]]:
+) -> Method[P, CoroutineType[Any, Any, T]]:
     """Return a method that waits for a sync one: ``bound`` returns that of an object, ``wait`` runs the call in a thread."""
 
     @functools.wraps(method)
     async def call(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
         return await wait(self, functools.partial(bound(self), *args, **options))
 
-    return call
+    return cast("Method[P, CoroutineType[Any, Any, T]]", call)  # what `async def` makes, for protocols that have it
 
 
-def reads(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+def reads(method: Method[P, T]) -> Method[P, CoroutineType[Any, Any, T]]:
     """Make a method that reads async: it runs in a thread, and is abandoned when its caller is cancelled."""
     return async_form(method, lambda self: functools.partial(method, self), lambda self, call: asyncio.to_thread(call))
 
 
-def writes(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+def writes(method: Method[P, T]) -> Method[P, CoroutineType[Any, Any, T]]:
     """Make a method that writes async: it runs in a thread, to its end also when its caller is cancelled."""
     return async_form(method, lambda self: functools.partial(method, self), lambda self, call: run_to_end(call))
 
 
-def in_thread(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+def in_thread(method: Method[P, T]) -> Method[P, CoroutineType[Any, Any, T]]:
     """Return the async form of an object's own method, or of a subclass's in its place: `reads`."""
     return async_form(method, lambda self: getattr(self, method.__name__), lambda self, call: asyncio.to_thread(call))
 
 
-def to_end(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
+def to_end(method: Method[P, T]) -> Method[P, CoroutineType[Any, Any, T]]:
     """Return the async form of an object's own method, or of a subclass's in its place: `writes`."""
     return async_form(method, lambda self: getattr(self, method.__name__), lambda self, call: run_to_end(call))
 

@@ -26,6 +26,7 @@ from turnlog.core.json_values import JsonObject, python_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals, Part
 from turnlog.integrations.sessions import session_id_of, sync_log
+from turnlog.windows.text import SETTLEMENT
 
 
 class TurnlogHistoryProvider(HistoryProvider):
@@ -91,7 +92,8 @@ class TurnlogHistoryProvider(HistoryProvider):
         """Append what goes in, and replace it and the history by the window."""
         if context.input_messages:
             await self.save_messages(context.session_id, context.input_messages)
-        window = await self.get_messages(context.session_id)
+        approved = {call_id for message in context.input_messages for call_id in _approved_ids(message)}
+        window = _without_settlements(await self.get_messages(context.session_id), approved)
         newest = window[-1:] if context.input_messages else []
         context.input_messages[:] = newest
         context.extend_messages(self, window[: len(window) - len(newest)])
@@ -102,6 +104,25 @@ class TurnlogHistoryProvider(HistoryProvider):
         """Append what came out; what went in is in the log."""
         if context.response is not None and context.response.messages:
             await self.save_messages(context.session_id, context.response.messages)
+
+
+def _approved_ids(message: Message) -> set[str]:
+    """Return the ids of the calls that a message of the user approves or rejects."""
+    answers = [content for content in message.contents if content.type == "function_approval_response"]
+    return {str(answer.function_call.call_id) for answer in answers if answer.function_call is not None}
+
+
+def _without_settlements(window: list[Message], approved: set[str]) -> list[Message]:
+    """Return a window in which approved calls, and others of the same reply, have no neutral results: they are executed now."""
+    waiting = set[str]()
+    for message in window:
+        ids = {str(content.call_id) for content in message.contents if content.type == "function_call"}
+        waiting |= ids if ids & approved else set()
+
+    def is_settlement(content: Content) -> bool:
+        return content.type == "function_result" and content.call_id in waiting and content.result == SETTLEMENT
+
+    return [message for message in window if not any(map(is_settlement, message.contents))]
 
 
 def _to_parts(message: Message) -> tuple[str, list[Part]]:

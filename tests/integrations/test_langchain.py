@@ -254,6 +254,40 @@ def test_what_is_redacted_before_it_is_never_in_the_log(log: Turnlog, agents: An
     assert not list(log.sessions.get("desk").history(action="message_edited"))
 
 
+def test_middleware_that_edits_the_state_behind_it_does_not_change_what_the_model_reads(
+    log: Turnlog, agents: Any
+) -> None:
+    from langchain.agents.middleware import PIIMiddleware
+
+    model = agents.Scripted(says=[agents.AIMessage("Hello")])
+    agent = agents.create_agent(model, [], middleware=[agents.TurnlogMiddleware(log), PIIMiddleware("email")])
+    state = asked(agent, "I am ada@example.com")
+    assert "ada@" not in state["messages"][0].text
+    assert "ada@" in model.sent[-1][0].text, "the page on frameworks says which order is needed"
+
+
+@pytest.mark.parametrize("is_redacted", [True, False])
+def test_a_message_over_the_budget_blocks_until_it_is_redacted_or_a_run_has_the_budget(
+    log: Turnlog, agents: Any, is_redacted: bool
+) -> None:
+    from turnlog.core.errors import BudgetTooSmallError
+
+    thread = saver()
+
+    def ask(question: str, budget: int) -> None:
+        model = agents.Scripted(says=[agents.AIMessage("Hello")])
+        asked(agents.agent(log, model=model, checkpointer=thread, budget=budget), question)
+
+    for question in ("long " * 3_000, "And now?"):
+        with pytest.raises(BudgetTooSmallError):
+            ask(question, 1_000)
+    if is_redacted:
+        log.sessions.of("desk").redact(next(iter(log.sessions.of("desk").messages())).position)
+    else:
+        ask("Again?", 5_000)
+    ask("And now?", 1_000)
+
+
 @pytest.mark.parametrize("first", ["Hello", None])
 def test_redacted_messages_at_the_end_of_a_thread_are_not_said_again(
     log: Turnlog, agents: Any, first: str | None

@@ -10,14 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, RemoveMessage, SystemMessage
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, RemoveMessage, SystemMessage
+from langchain_core.messages.content import KNOWN_BLOCK_TYPES
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from tests.conftest import Harness
 from tests.effort import boundaries, is_full
 from tests.integrations.checkpoints import Branch
+from tests.support.pictures import png
 from turnlog import Turnlog
+from turnlog.agents.graph_state.messages import original_message
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.integrations.langgraph import TurnlogSaver
@@ -420,6 +423,40 @@ def test_a_node_of_a_subgraph_is_sent_the_window_of_its_thread(harness: Harness)
         graph.invoke({"messages": [HumanMessage("hi", id=f"q{number}")]}, THREAD)
     assert sent == [["hi"], ["hi", "yes", "hi"]]
     assert [message.id for message in log.sessions.of("t").messages(in_view=True)] == ["q1", "a1", "q2", "a2"]
+
+
+WORDS = " ".join(f"word {number}" for number in range(300))
+BLOCKS: dict[str, tuple[type[BaseMessage], dict[str, Any], int]] = {
+    "text": (HumanMessage, {"text": WORDS}, 900),
+    "text-plain": (HumanMessage, {"text": WORDS, "mime_type": "text/plain"}, 900),
+    "text-plain of a file": (HumanMessage, {"url": "https://example.com/a.txt"}, 3_000),
+    "image": (HumanMessage, {"base64": png(1_000, 1_000), "mime_type": "image/png"}, 765),
+    "image of a file": (HumanMessage, {"file_id": "file-1"}, 765),
+    "audio": (HumanMessage, {"base64": "A" * 480_000, "mime_type": "audio/mp3"}, 225),
+    "audio of a file": (HumanMessage, {"url": "https://example.com/a.mp3"}, 600),
+    "file": (HumanMessage, {"base64": "A" * 40_000, "mime_type": "application/pdf", "filename": "a.pdf"}, 3_000),
+    "file of a file": (HumanMessage, {"url": "https://example.com/a.pdf"}, 3_000),
+    "video": (HumanMessage, {"base64": "A" * 40_000, "mime_type": "video/mp4"}, 3_000),
+    "video of a file": (HumanMessage, {"url": "https://example.com/a.mp4"}, 3_000),
+    "reasoning": (AIMessage, {"reasoning": WORDS}, 900),
+    "server_tool_call": (AIMessage, {"id": "s", "name": "search", "args": {"q": WORDS}}, 900),
+    "server_tool_result": (AIMessage, {"tool_call_id": "s", "status": "success", "output": [{"a": WORDS}]}, 900),
+    "non_standard": (AIMessage, {"value": {"a": WORDS}}, 900),
+}
+OF_CALLS = {"tool_call", "tool_call_chunk", "invalid_tool_call", "server_tool_call_chunk"}
+"""Blocks that say what the message's calls say, or a part of them."""
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_each_block_of_langchain_is_kept_and_counted(kind: str) -> None:
+    assert {name.partition(" ")[0] for name in BLOCKS} == KNOWN_BLOCK_TYPES - OF_CALLS
+    message_type, fields, tokens = BLOCKS[kind]
+    message = message_type([{"type": kind.partition(" ")[0], **fields}], id="m")
+    with Turnlog.open("memory://") as log:
+        Branch(TurnlogSaver(log)).put("1", messages=[message])
+        (stored,) = log.sessions.of("t").messages()
+        assert original_message(stored) == message
+        assert log.sessions.of("t").info().tokens >= tokens
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

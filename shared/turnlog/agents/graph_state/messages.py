@@ -182,8 +182,26 @@ def _content(value: Any) -> Any:
     """Return the content of a message object: a text, or parts of the format."""
     if isinstance(value.content, str):
         return value.content
-    library = importlib.import_module("langchain_core.messages")
-    return library.convert_to_openai_messages([value])[0].get("content", "")
+    convert = importlib.import_module("langchain_core.messages").convert_to_openai_messages
+    try:
+        return convert([value])[0].get("content", "")
+    except ValueError:  # of a block that OpenAI Chat does not take
+        return [part for block in value.content for part in _parts(value, block, convert)]
+
+
+def _parts(value: Any, block: Any, convert: Callable[[list[Any]], list[Any]]) -> list[Any]:
+    """Return the parts of one block: a text or media of the same size in place of what OpenAI Chat does not take."""
+    try:
+        content = convert([value.model_copy(update={"content": [block]})])[0].get("content", "")
+    except ValueError:
+        data, place = block.get("base64") or block.get("data"), block.get("url") or block.get("file_id")
+        if isinstance(block.get("text"), str):
+            return [{"type": "text", "text": block["text"]}]
+        if block["type"] == "image" and place:
+            return [{"type": "image_url", "image_url": {"url": place}}]
+        url = f"data:{block.get('mime_type', '')};base64,{data}"
+        return [{"type": "file", "file": {"file_data": url} if data else {"file_id": str(place)}}]
+    return [{"type": "text", "text": content}] if isinstance(content, str) and content else list(content)
 
 
 def _data(body: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from turnlog.core.errors import InvalidInputError, MemoryConfigError, ThrottledE
 from turnlog.core.identity import Owner
 from turnlog.core.memory import Offloaded, SpokenMessage
 from turnlog.engines import SystemClock
-from turnlog.memory.webhook import MAX_ANSWER_BYTES, WebhookMemoryEngine
+from turnlog.engines.http_post import MAX_REPLY_BYTES
+from turnlog.memory.webhook import WebhookMemoryEngine
 from turnlog.testing.contracts.memory import MemoryEngineContract, every, having, part_of
 from turnlog.testing.fixed import FixedClock, SequentialIds
 
@@ -266,7 +267,7 @@ def test_memories_that_are_none(body: bytes) -> None:
 
 
 def test_an_answer_that_is_too_long() -> None:
-    padded = b'{"memories": [], "x": "' + b"y" * MAX_ANSWER_BYTES + b'"}'
+    padded = b'{"memories": [], "x": "' + b"y" * MAX_REPLY_BYTES + b'"}'
     for error in failing(UnavailableError, [Says(body=padded)], ["known"]):
         assert "too long" not in str(error)
 

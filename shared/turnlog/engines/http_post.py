@@ -15,12 +15,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from turnlog.core.errors import ThrottledError, TurnlogError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import seconds_left
 
 _CHUNK_BYTES = 16 * 1024
 _CONNECT_SECONDS = 5.0
 _MAX_RETRY_AFTER_SECONDS = 3_600
+_PASSING = frozenset({408, 409, 425})
+MAX_REPLY_BYTES = 4 * 1024 * 1024
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -80,6 +83,39 @@ def post(
             return Posted(response.status, bytes(body), _seconds(response.getheader("Retry-After")))
     finally:
         connection.close()
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Receiver:
+    """The receiver of POST requests, and its errors. ``name`` is for their texts, which repeat nothing of a body.
+
+    ``misconfigured`` is the error for a status that a retry can't fix, which its details have as ``status_field``. ``timed_out`` is
+    the error code if no answer comes in time.
+    """
+
+    name: str
+    misconfigured: type[TurnlogError]
+    status_field: str
+    timed_out: str
+
+    def post(self, url: SplitResult, content: bytes, headers: Mapping[str, str], *, timeout_seconds: float) -> Posted:
+        """Send a POST request and return the answer. Raises `UnavailableError` when there is none."""
+        try:
+            return post(url, content, headers, timeout_seconds=timeout_seconds, max_bytes=MAX_REPLY_BYTES)
+        except TimeoutError:
+            raise UnavailableError(f"{self.name} gave no answer in time", code=self.timed_out) from None
+        except (OSError, http.client.HTTPException) as error:
+            # An untrusted certificate too is an outage: once it is repaired, no setting needs to change.
+            raise UnavailableError(f"{self.name} gave no answer: {type(error).__name__}") from None
+
+    def refused(self, posted: Posted) -> TurnlogError:
+        """Return the error for an answer's status."""
+        status, seconds = posted.status, posted.retry_after_seconds
+        if status == 429:
+            return ThrottledError(f"{self.name} was throttled", retry_after_seconds=seconds)
+        if status in _PASSING or status >= 500:
+            return UnavailableError(f"{self.name} answered {status}", retry_after_seconds=seconds)
+        return self.misconfigured(f"{self.name} answered {status}", details={self.status_field: status})
 
 
 def open_connection(

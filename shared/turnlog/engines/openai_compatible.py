@@ -5,19 +5,17 @@ No redirect is followed and no proxy is used: the API key and the conversation g
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 from typing import Any
 
 from turnlog import __version__
-from turnlog.core.errors import InvalidInputError, SummariserConfigError, ThrottledError, UnavailableError
+from turnlog.core.errors import InvalidInputError, SummariserConfigError, UnavailableError
 from turnlog.core.json_values import encode_json
 from turnlog.core.summaries import TIMED_OUT, UNREADABLE
-from turnlog.engines.http_post import Posted, post, web_address
+from turnlog.engines.http_post import Posted, Receiver, web_address
 from turnlog.ports import Ending, ModelAnswer, Prompt
 
-_MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _THINKING = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _ENDINGS: dict[Any, Ending] = {"length": "cut_off", "content_filter": "filtered"}
 
@@ -30,6 +28,7 @@ class OpenAiCompatibleModel:
         if url is None:
             raise InvalidInputError("TURNLOG_SUMMARY_URL is no http or https address", code="invalid_settings")
         self.name = f"openai:{model}"
+        self._receiver = Receiver(self.name, SummariserConfigError, "model_status", TIMED_OUT)
         self._url = url._replace(path=url.path.rstrip("/") + "/chat/completions")
         self._model = model
         self._timeout_seconds = timeout_seconds
@@ -49,7 +48,7 @@ class OpenAiCompatibleModel:
             self._limit_name = "max_completion_tokens"
             posted = self._post(prompt, max_tokens)
         if posted.status != 200:
-            raise _error(self.name, posted)
+            raise self._receiver.refused(posted)
         return read_answer(self.name, posted.body)
 
     def _post(self, prompt: Prompt, max_tokens: int) -> Posted:
@@ -58,18 +57,9 @@ class OpenAiCompatibleModel:
             "messages": [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.record}],
             self._limit_name: max_tokens,
         }
-        try:
-            return post(
-                self._url,
-                encode_json(content),
-                self._headers,
-                timeout_seconds=self._timeout_seconds,
-                max_bytes=_MAX_ANSWER_BYTES,
-            )
-        except TimeoutError:
-            raise UnavailableError(f"{self.name} gave no answer in time", code=TIMED_OUT) from None
-        except (OSError, http.client.HTTPException) as error:
-            raise UnavailableError(f"{self.name} gave no answer: {type(error).__name__}") from None
+        return self._receiver.post(
+            self._url, encode_json(content), self._headers, timeout_seconds=self._timeout_seconds
+        )
 
 
 def _is_about_max_tokens(body: bytes) -> bool:
@@ -77,16 +67,6 @@ def _is_about_max_tokens(body: bytes) -> bool:
         return bool(json.loads(body)["error"]["param"] == "max_tokens")
     except (ValueError, KeyError, TypeError):
         return False
-
-
-def _error(name: str, posted: Posted) -> UnavailableError | SummariserConfigError:
-    """Return the error for a status. The body is not used: it may repeat the conversation."""
-    status, seconds = posted.status, posted.retry_after_seconds
-    if status == 429:
-        return ThrottledError(f"{name} was throttled", retry_after_seconds=seconds)
-    if status in (408, 409, 425) or status >= 500:
-        return UnavailableError(f"{name} answered {status}", retry_after_seconds=seconds)
-    return SummariserConfigError(f"{name} answered {status}", details={"model_status": status})
 
 
 def read_answer(name: str, body: bytes) -> ModelAnswer:

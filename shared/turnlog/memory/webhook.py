@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import http.client
 import json
 import math
 from collections.abc import Collection
@@ -16,13 +15,13 @@ from typing import Any, cast, get_args
 from urllib.parse import SplitResult
 
 from turnlog import __version__
-from turnlog.core.errors import InvalidInputError, MemoryConfigError, ThrottledError, UnavailableError
+from turnlog.core.errors import InvalidInputError, MemoryConfigError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json, sendable_text
 from turnlog.core.limits import batches
 from turnlog.core.memory import Memory, MemoryKind, MemoryPage, Offloaded, SpokenMessage
 from turnlog.core.times import milliseconds_of, rfc3339
-from turnlog.engines.http_post import Posted, post, web_address
+from turnlog.engines.http_post import Posted, Receiver, web_address
 from turnlog.ports import Clock, IdSource
 from turnlog.settings import Settings
 
@@ -31,9 +30,8 @@ MAX_MESSAGES = 200
 MAX_PART_BYTES = 512 * 1024
 """Bytes of messages per request; a single longer message is sent alone."""
 MAX_FORGOTTEN = 500
-MAX_ANSWER_BYTES = 4 * 1024 * 1024
 MAX_TEXT_CHARS = 16_000
-_PASSING = frozenset({408, 409, 425})
+_RECEIVER = Receiver("the memory webhook", MemoryConfigError, "memory_status", "memory_timeout")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _LEAST_SECRET_CHARS = 16
 
@@ -121,16 +119,7 @@ class WebhookMemoryEngine:
             ),
         }
         seconds = timeout_seconds if timeout_seconds is not None else self._timeout_seconds
-        return read_answer(self._post(body, headers, seconds))
-
-    def _post(self, body: bytes, headers: dict[str, str], timeout_seconds: float) -> Posted:
-        try:
-            return post(self._url, body, headers, timeout_seconds=timeout_seconds, max_bytes=MAX_ANSWER_BYTES)
-        except TimeoutError:
-            raise UnavailableError("the memory webhook gave no answer in time", code="memory_timeout") from None
-        except (OSError, http.client.HTTPException) as error:
-            # An untrusted certificate too is an outage: once it is repaired, no setting needs to change.
-            raise UnavailableError(f"the memory webhook gave no answer: {type(error).__name__}") from None
+        return read_answer(_RECEIVER.post(self._url, body, headers, timeout_seconds=seconds))
 
 
 def signature(secret: bytes, *, timestamp: str, request_id: str, key: str, body: bytes) -> str:
@@ -158,13 +147,8 @@ def _message(message: SpokenMessage) -> JsonObject:
 
 def read_answer(posted: Posted) -> dict[str, Any]:
     """Return the answer's object. Errors name the status only, as a body may repeat what was sent."""
-    status, seconds = posted.status, posted.retry_after_seconds
-    if status == 429:
-        raise ThrottledError("the memory webhook was throttled", retry_after_seconds=seconds)
-    if status in _PASSING or status >= 500:
-        raise UnavailableError(f"the memory webhook answered {status}", retry_after_seconds=seconds)
-    if not 200 <= status < 300:
-        raise MemoryConfigError(f"the memory webhook answered {status}", details={"memory_status": status})
+    if not 200 <= posted.status < 300:
+        raise _RECEIVER.refused(posted)
     if not posted.body.strip():
         return {}
     try:

@@ -165,8 +165,7 @@ def test_each_function_has_the_engine_that_the_template_says(served: Served) -> 
 def test_each_queue_is_given_to_its_worker(served: Served) -> None:
     stack = served.service.stack
     names = {resource.logical_id: resource.name for resource in stack.resources}
-    values = {source.function: source.queue_url for source in stack.sources}
-    assert values == {
+    assert stack.queues == {
         "CompressWorker": names["CompressQueue"],
         "SnapshotWorker": names["SnapshotQueue"],
         "EraseWorker": names["EraseQueue"],
@@ -181,7 +180,7 @@ def test_the_handlers_that_the_template_names_have_these_routes_and_jobs(
     stack = served.service.stack
     monkeypatch.setattr(lambda_api, "make_handler", lambda routes: routes)
     monkeypatch.setattr(sqs, "make_worker", lambda kinds: tuple(kinds))
-    pollers = {source.function for source in stack.sources}
+    pollers = set(stack.queues)
     for name, function in stack.functions.items():
         module_name, _, attribute = function.handler.rpartition(".")
         for loaded in ("api", "workers", module_name):
@@ -374,8 +373,8 @@ def test_a_job_goes_through_the_queue_to_the_worker_and_is_done(served: Served) 
     job = served.call("create_snapshot", session_id="queued", body={"name": "later", "mode": "async"}, status=202)
     assert served.finished(job)["status"] == "done"
     assert served.call("get_snapshot", session_id="queued", snapshot="later")["kind"] == "ref"
-    for source in served.service.stack.sources:
-        assert served.service.queue_of(source).receive() == ()
+    for worker in served.service.stack.queues:
+        assert served.service.queue_of(worker).receive() == ()
 
 
 def test_poison_is_a_dead_letter_after_five_receives_and_harms_no_other_job(
@@ -383,8 +382,7 @@ def test_poison_is_a_dead_letter_after_five_receives_and_harms_no_other_job(
 ) -> None:
     later_ms, now_ms = 0, sqs_models.unix_time_millis  # type: ignore[attr-defined]
     monkeypatch.setattr(sqs_models, "unix_time_millis", lambda: now_ms() + later_ms)
-    source = next(source for source in served.service.stack.sources if source.function == "CompressWorker")
-    queue = served.service.queue_of(source)
+    queue = served.service.queue_of("CompressWorker")
     _talk(served, "beside", turns=4)
     with caplog.at_level(logging.WARNING, "turnlog"):
         poison_id = queue.send('{"v": 1, "kind": "nonsense"}', group="acme")

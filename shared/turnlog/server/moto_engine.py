@@ -25,7 +25,6 @@ from turnlog.routing import ROUTES, RouteTable, routes_of
 from turnlog.server.lambda_calls import Poller
 from turnlog.server.stack import (
     REGION,
-    EventSource,
     Function,
     Stack,
     deploy,
@@ -72,14 +71,15 @@ class MotoService:
         api = self._apis[match[0].key] if match is not None else next(iter(self._apis.values()))
         return api.answer(request, admit, seconds_left)
 
-    def queue_of(self, source: EventSource) -> JobQueue:
+    def queue_of(self, worker: str) -> JobQueue:
+        """Return the queue that invokes a function."""
         from turnlog.engines.sqs import SqsJobQueue
 
-        return SqsJobQueue(self._clients.sqs, source.queue_url)
+        return SqsJobQueue(self._clients.sqs, self.stack.queues[worker])
 
     def start_workers(self) -> None:
-        """Poll the queue of each event source for its worker until `close`."""
-        self._pollers = [self._poller(source).start() for source in self.stack.sources]
+        """Poll the queue of each worker until `close`."""
+        self._pollers = [self._poller(self.stack.functions[name]).start() for name in self.stack.queues]
 
     def close(self) -> None:
         for poller in self._pollers:
@@ -91,14 +91,13 @@ class MotoService:
         app = self.app_of(function.name)
         return Api(routes_of(function.resource), lambda: app)
 
-    def _poller(self, source: EventSource) -> Poller:
-        """Return the poller of an event source mapping, with its queue and worker."""
-        function = self.stack.functions[source.function]
+    def _poller(self, function: Function) -> Poller:
+        """Return the poller of a worker's queue."""
         worker = make_worker(QUEUES[function.resource], self.app_of(function.name))
         # Nothing is scheduled here: the eraser's poller makes the call that the template schedules.
         scheduled = next(name for name, other in self.stack.functions.items() if other.resource == "retention")
         chore = self.app_of(scheduled).retain_sessions if function.resource == "erase" else None
-        return Poller(self.queue_of(source), worker, clock=self._clock, chore=chore)
+        return Poller(self.queue_of(function.name), worker, clock=self._clock, chore=chore)
 
 
 @contextmanager

@@ -233,21 +233,13 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class EventSource:
-    """A queue that invokes a function."""
-
-    function: str
-    queue_url: str
-
-
-@dataclass(frozen=True, slots=True)
 class Stack:
-    """A deployed template."""
+    """A deployed template. ``queues`` maps the functions that queues invoke to the URLs of these."""
 
     resources: tuple[Resource, ...]
     functions: Mapping[str, Function]
     routes: Mapping[str, str]
-    sources: tuple[EventSource, ...]
+    queues: Mapping[str, str]
 
 
 def deploy(template: Template, clients: Clients) -> Stack:
@@ -264,7 +256,8 @@ def deploy(template: Template, clients: Clients) -> Stack:
         }
         for function, properties in template.of_type("AWS::Lambda::Function")
     }
-    arns = {source: requested.add(properties["EventSourceArn"]) for source, properties in template.sources.items()}
+    sources = template.sources.values()
+    arns = {source["FunctionName"]: requested.add(source["EventSourceArn"]) for source in sources}
     dangling = {reference for part in (resources_to_create, requested.outputs) for reference in referred(part)} & (
         template.resources.keys() - resources_to_create.keys()
     )
@@ -285,10 +278,10 @@ def deploy(template: Template, clients: Clients) -> Stack:
             function: Function(function, handler, resolved[function]) for function, handler in template.handlers.items()
         },
         routes=template.routes,
-        sources=tuple(
-            EventSource(str(properties["FunctionName"]), _queue_url(clients, outputs[arns[source]]))
-            for source, properties in template.sources.items()
-        ),
+        queues={
+            function: clients.sqs.get_queue_url(QueueName=outputs[key].rpartition(":")[2])["QueueUrl"]
+            for function, key in arns.items()
+        },
     )
 
 
@@ -340,10 +333,6 @@ def _create(
         Resource(key, str(resources_made[key]["Type"]), str(by_id[key]["PhysicalResourceId"])) for key in resources_made
     )
     return resources, {output["OutputKey"]: str(output["OutputValue"]) for output in stack.get("Outputs", [])}
-
-
-def _queue_url(clients: Clients, arn: str) -> str:
-    return clients.sqs.get_queue_url(QueueName=arn.rpartition(":")[2])["QueueUrl"]
 
 
 def _created_resources(template: Template) -> dict[str, Any]:

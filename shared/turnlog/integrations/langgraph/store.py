@@ -59,7 +59,8 @@ class TurnlogStore(BaseStore):
 
     Values are JSON. A search reads all items below its namespace, a megabyte a request. With ``index`` (LangGraph's own
     configuration) values are embedded when they are put, and ranked by meaning. Expired items (``ttl``, minutes) are never
-    returned; `sweep_ttl` deletes them. Calls of one batch that read see what was there before the batch.
+    returned; `sweep_ttl` deletes them. With ``ttl_days`` all items expire together, so many days after the newest was written.
+    Calls of one batch that read see what was there before the batch.
     """
 
     supports_ttl = True

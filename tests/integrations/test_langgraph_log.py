@@ -459,8 +459,9 @@ def test_each_block_of_langchain_is_kept_and_counted(kind: str) -> None:
         assert log.sessions.of("t").info().tokens >= tokens
 
 
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
-def test_messages_that_only_a_subgraph_has_are_in_its_windows_alone(harness: Harness) -> None:
+def test_messages_that_only_a_subgraph_has_are_in_its_windows_alone(harness: Harness, durability: Any) -> None:
     log, sent = harness.log(), dict[str, list[list[str]]](inner=[], outer=[])
     log.sessions.create("t", policy="full", model="gpt-4o")
     saver = TurnlogSaver(log)
@@ -488,10 +489,29 @@ def test_messages_that_only_a_subgraph_has_are_in_its_windows_alone(harness: Har
     outer.add_edge("answer", "call")
     graph = outer.compile(checkpointer=saver)
     for number in (1, 2):
-        graph.invoke({"messages": [HumanMessage(f"q{number}")]}, THREAD)
+        graph.invoke({"messages": [HumanMessage(f"q{number}")]}, THREAD, durability=durability)
     assert sent["inner"] == [["private"], ["outer", "private"]] * 2
     assert sent["outer"] == [["q1"], ["q1", "outer", "called", "q2"]]
     assert not any("private" in str(message.body) for message in log.sessions.of("t").messages())
+
+
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_subgraph_of_a_thread_without_messages_has_windows(harness: Harness) -> None:
+    log, sent = harness.log(), list[list[str]]()
+    saver = TurnlogSaver(log)
+
+    def answer(state: MessagesState) -> Any:
+        sent.append([message.text for message in saver.window(state, budget=8_000)])
+        return {"messages": [AIMessage("yes")]}
+
+    inner, outer = StateGraph(MessagesState), StateGraph(dict)
+    inner.add_node("answer", answer)
+    inner.add_edge(START, "answer")
+    subgraph = inner.compile()
+    outer.add_node("call", lambda state: {"said": len(subgraph.invoke({"messages": [HumanMessage("hi")]})["messages"])})
+    outer.add_edge(START, "call")
+    outer.compile(checkpointer=saver).invoke({"said": 0}, THREAD, durability="exit")
+    assert sent == [["hi"]]
 
 
 def test_a_window_of_a_saver_that_keeps_no_messages_says_what_to_do() -> None:

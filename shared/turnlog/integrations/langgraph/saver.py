@@ -178,22 +178,15 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         if self._channel is None:
             raise InvalidInputError("this saver keeps no messages; make it with messages= the name of their channel")
         messages = state[self._channel] if isinstance(state, Mapping) else getattr(state, self._channel)
-        thread_id, checkpoint_id = _thread_id(configurable), configurable["checkpoint_map"][""]
+        thread_id = _thread_id(configurable)
         limits = Limits(budget=budget, policy=policy, output_reserve=output_reserve)
         if _IN_SUBGRAPH not in configurable.get("checkpoint_ns", ""):
-            self._logs.keep(thread_id, messages, checkpoint_id)
-        elif self._continues(messages, thread_id, checkpoint_id):
+            self._logs.keep(thread_id, messages, configurable["checkpoint_map"][""])
+        elif self._logs.is_continued(thread_id, messages):
             self._logs.keep_beside(thread_id, messages)
         else:
             return self._window_beside(thread_id, messages, limits, system=system, tools=tools)
         return self._logs.window(thread_id, limits, system=system, tools=tools)
-
-    def _continues(self, messages: Sequence[BaseMessage], thread_id: str, checkpoint_id: str) -> bool:
-        """Return whether a subgraph's messages begin with those of the thread's graph."""
-        current = self.get_tuple(_config(Namespace(thread_id, ""), checkpoint_id))
-        of_graph = current.checkpoint["channel_values"].get(self._channel or "") if current is not None else None
-        ids = [message.id for message in of_graph or ()]
-        return bool(ids) and [message.id for message in messages[: len(ids)]] == ids
 
     def _window_beside(
         self, thread_id: str, messages: Sequence[BaseMessage], limits: Limits, *, system: str, tools: Sequence[Any]
@@ -201,7 +194,7 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         """Return the window of messages that only a subgraph has, by the thread's policy. The thread's log does not get them."""
         from turnlog.integrations.langgraph.thread_log import ThreadLogs
 
-        info = self._threads.session(thread_id).info()
+        info = self._threads.written(thread_id, lambda session: session.info())
         settings = without_none({"policy": info.policy, "model": info.model, "recall": "never"})
         with Turnlog.open("memory://") as log:
             logs = ThreadLogs(ThreadSessions(log, settings))

@@ -107,6 +107,20 @@ class ThreadLogs:
             else:
                 self._kept[thread_id] = Kept(checkpoint_id, end[0], tuple(messages[-_NEWEST:]), end[1])
 
+    def is_continued(self, thread_id: str, messages: Messages) -> bool:
+        """Return whether a subgraph's messages continue those of the thread's graph: they have all of its newest ones.
+
+        The graph's checkpoint may still be on its way, so these may be the messages of the one before.
+        """
+        kept, newest = self._kept.get(thread_id), list[str | None]()
+        if kept is not None:
+            newest = [message.id for message in kept.newest]
+        else:
+            with suppress(NotFoundError):
+                page = self._threads.session(thread_id).page(order="desc", limit=_NEWEST, in_view=True)
+                newest = [stored.id for stored in page.messages if MARK in (stored.metadata or {})]
+        return bool(newest) and {message.id for message in messages}.issuperset(newest)
+
     def keep_beside(self, thread_id: str, messages: Messages) -> None:
         """Append the messages of a subgraph that the log lacks; the subgraph may lack some of the log's."""
 

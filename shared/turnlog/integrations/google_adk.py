@@ -89,6 +89,13 @@ _SHORTENED = "model"
 """Author of a reply that a window has shortened, or that another program has said: which agent said it is not known."""
 
 
+def _result_media(block: Part) -> types.FunctionResponsePart:
+    media_type = block["media_type"]
+    if "data" in block:
+        return types.FunctionResponsePart.from_bytes(data=base64.b64decode(block["data"]), mime_type=media_type)
+    return types.FunctionResponsePart.from_uri(file_uri=block.get("url") or "", mime_type=media_type)
+
+
 def _from_parts(role: str, parts: Sequence[Part]) -> Event:
     author, adk_parts = _SHORTENED if role == "assistant" else "user", list[types.Part]()
     for part in parts:
@@ -103,11 +110,7 @@ def _from_parts(role: str, parts: Sequence[Part]) -> Event:
                 adk_parts.append(types.Part(function_call=types.FunctionCall(id=call_id, name=name, args=arguments)))
             case {"tool_call_id": call_id, "name": name, "result": result}:
                 response = result if isinstance(result, dict) else {"result": result}
-                media = [
-                    types.FunctionResponsePart.from_bytes(data=base64.b64decode(block["data"]), mime_type=mime_type)
-                    for block in part.get("media") or ()
-                    if "data" in block and (mime_type := block.get("media_type"))
-                ]
+                media = [_result_media(block) for block in part.get("media") or () if block.get("media_type")]
                 answer = types.FunctionResponse(id=call_id, name=name, response=response, parts=media or None)
                 adk_parts.append(types.Part(function_response=answer))
     return Event(author=author, content=types.Content(role=author, parts=adk_parts))

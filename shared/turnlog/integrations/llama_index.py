@@ -261,7 +261,7 @@ def _from_parts(role: str, parts: Sequence[Part]) -> ChatMessage:
     if results:
         kept, text = {"tool_call_id": results[0]["tool_call_id"]}, "\n".join(str(part["result"]) for part in results)
         media = _from_parts("user", [block for part in results for block in part.get("media") or ()]).blocks
-        return ChatMessage([TextBlock(text=text), *media], role=MessageRole.TOOL, additional_kwargs=kept)
+        return ChatMessage([TextBlock(text=text), *media, *blocks], role=MessageRole.TOOL, additional_kwargs=kept)
     return ChatMessage(blocks, role=MessageRole(role))
 
 

@@ -23,7 +23,7 @@ from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Opaque
 from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE
 from turnlog.core.token_bounds import upper_bound_tokens
-from turnlog.providers.blocks import DATA_URL, placeholder_text
+from turnlog.providers.blocks import DATA_URL, json_text, placeholder_text
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.windows.request import system_cost
 
@@ -98,7 +98,7 @@ def body_parts(body: Mapping[str, Any], names: Mapping[str, str]) -> list[Part]:
     content = [text_block(content)] if isinstance(content, str) else content
     is_known = [block.get("type") in ("text", "thinking", *_MEDIA) for block in content]
     blocks = [
-        block if known else text_block(placeholder_text(Opaque(FORMAT, block)))
+        block if known else text_block(placeholder_text(Opaque(FORMAT, block)) or json_text(block))
         for block, known in zip(content, is_known, strict=True)
     ]
     named = [{**result, "name": names.get(result["tool_call_id"], "tool")} for result in results]

@@ -99,8 +99,11 @@ def _media(item: Any) -> list[Part]:
 _TYPES_OF_URLS = {"image-url": "image/*", "audio-url": "audio/*"}
 
 
-def _file(block: Part) -> types.BinaryContent:
-    return types.BinaryContent(base64.b64decode(block["data"]), media_type=block.get("media_type") or "")
+def _file(block: Part) -> Any:
+    if "data" in block:
+        return types.BinaryContent(base64.b64decode(block["data"]), media_type=block.get("media_type") or "")
+    kinds = {"image": types.ImageUrl, "audio": types.AudioUrl}
+    return kinds.get(block["type"], types.DocumentUrl)(block["url"])
 
 
 def _from_parts(role: str, parts: Sequence[Part]) -> ModelMessage:
@@ -114,7 +117,7 @@ def _from_parts(role: str, parts: Sequence[Part]) -> ModelMessage:
             case {"id": call_id, "name": name, "args": arguments}:
                 calls_or_results.append(types.ToolCallPart(name, arguments, call_id))
             case {"tool_call_id": call_id, "name": name, "result": result}:
-                files = [_file(block) for block in part.get("media") or () if "data" in block]
+                files = [_file(block) for block in part.get("media") or () if "data" in block or "url" in block]
                 calls_or_results.append(types.ToolReturnPart(name, [result, *files] if files else result, call_id))
     texts = [item for item in said if isinstance(item, str)]
     if role == "assistant":

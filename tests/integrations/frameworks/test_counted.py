@@ -362,6 +362,22 @@ def test_each_kind_of_part_is_counted_and_many_are_within_the_budget(framework: 
     assert uncounted == [] and over == []
 
 
+def test_nothing_is_lost_where_call_ids_come_again(framework: str) -> None:
+    """A window gives calls with one id ids of its own, so their messages are made anew from what the body has."""
+    originals, turns, _ = FRAMEWORKS[framework][1]()
+    lost = list[str]()
+    for kind, large in turns.items():
+        with Turnlog.open("memory://") as log:
+            session = log.sessions.create("one", recall="never")
+            question = {"role": "user", "content": "Go on."}
+            bodies = [originals.body(message) for message in large.turn]
+            originals.append(session, [question, *bodies, question, *bodies, question])
+            sent = originals.window(session, Limits(budget=60_000)).messages
+        if marks(originals, large, sent) != 2 * marks(originals, large, large.turn):
+            lost.append(kind)
+    assert lost == []
+
+
 def test_what_an_earlier_version_stored_comes_back_and_stays(framework: str) -> None:
     originals, _, _ = FRAMEWORKS[framework][1]()
     bodies = json.loads(GOLDEN.read_text())[framework]

@@ -234,10 +234,13 @@ def _holds(condition: Equal | Less, existing: Item | None) -> bool:
 
 
 _NEXT_JOB = (
-    "SELECT rowid, id, grp, body, receives FROM jobs WHERE rowid = (SELECT rowid FROM jobs"
-    " WHERE dead = 0 AND visible_ms <= ? ORDER BY grp <= ?, grp, sent, id LIMIT 1)"
+    "SELECT rowid, id, CAST(grp AS BLOB), body, receives FROM jobs WHERE rowid = (SELECT rowid FROM jobs"
+    " WHERE dead = 0 AND visible_ms <= ? ORDER BY CAST(grp AS BLOB) <= ?, CAST(grp AS BLOB), sent, id LIMIT 1)"
 )
-"""The oldest due job of the next group in order of their names, behind the one named; after the last comes the first."""
+"""The oldest due job of the next group in order of their names, behind the one named; after the last comes the first.
+
+Names are bytes here: a damaged one that is no text stops no other job.
+"""
 
 
 class SqliteJobQueue:
@@ -261,7 +264,7 @@ class SqliteJobQueue:
         self._now_ms = now_ms
         self._visibility_ms = visibility_seconds * 1000
         self._max_receives = max_receives
-        self._served = ""
+        self._served = b""
         """The group of the job that was delivered last."""
         self._changes = count()
         self._change = next(self._changes)

@@ -116,10 +116,11 @@ def test_a_redrive_of_failed_jobs_that_breaks_off_is_repeated(harness: Any, when
     log = harness.log()
     summarise_with(harness.app, ScriptedSummariser([SummariserConfigError("no such model")] * 30, then="About orders."))
     jobs = [filled(log, 5, name).compress(mode="async", keep_loops=1) for name in ("a", "b")]
-    work(harness)
-    before = harness.faults.calls
-    assert sorted(log.redrive(failed=True).jobs) == sorted(job.job_id for job in jobs)
-    calls = harness.faults.calls - before
+    for _ in range(2):  # the first one finds the queues, too
+        work(harness)
+        before = harness.faults.calls
+        assert sorted(log.redrive(failed=True).jobs) == sorted(job.job_id for job in jobs)
+        calls = harness.faults.calls - before
     work(harness)
     for at in range(1, calls + 1):
         harness.faults.fail(at, when)

@@ -427,6 +427,7 @@ def test_a_word_is_found_however_it_is_written_and_marked_as_a_whole(stored: str
 
 @settings(max_examples=200)
 @given(st.text(st.sampled_from("aÉ éüß½Ａｶﾞｱが각ᄀ\u1161\u11a8\u0301\u0323\u093f\u094d\u200d🙂👩的。ﬁ١क'")))
+@example("aa\u094d")
 def test_spans_point_into_the_original_text(text: str) -> None:
     engine = Fts5SearchEngine()
     words = engine.words([text])[0].split()

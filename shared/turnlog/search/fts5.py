@@ -52,7 +52,8 @@ _CJK = rf"{_EMOJI}{_SPACELESS}\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufa
 _WORD = re.compile(rf"[{_CJK}]+|[^ {_CJK}]+")
 """A word of a text that `_folded` has returned."""
 _IS_CJK, _CJK_RUN = re.compile(f"[{_CJK}]"), re.compile(f"[{_CJK}]+")
-_IS_FOREIGN = re.compile(rf"[^\W\x00-\x7f]|[\u0300-\u036f{_EMOJI}]")
+_IS_FOREIGN = re.compile("[^\x00-\x7f\xa0\xa7\xb0\xb7\xd7\u2010-\u2027\u2030-\u205e\u20ac\u2190-\u21ff]")
+"""A character outside ASCII that may be of a word: not the quotes, dashes and signs that English texts have."""
 _NAME = re.compile(
     r"(?<![A-Za-z0-9])(?:(?=[A-Za-z0-9]*(?:[a-z][A-Z]|[A-Z]{2}[a-z]{2}))[A-Za-z0-9]{4,64}"
     r"|[0-9]+(?!(?:st|nd|rd|th)\b)[A-Za-z]{2,4})(?![A-Za-z0-9])"
@@ -355,7 +356,7 @@ def _folded_part(char: str) -> str:
 
 
 def _is_foreign(text: str) -> bool:
-    """Return whether a text has words outside ASCII; most of those with none have only quotes and dashes."""
+    """Return whether a text may have words outside ASCII."""
     return not text.isascii() and _IS_FOREIGN.search(text) is not None
 
 

@@ -386,7 +386,7 @@ class SearchEngine(Protocol):
 
     @property
     def reads(self) -> Collection[str]:
-        """The names of the engines whose stored terms this engine can use where it cuts words so too, its own among them."""
+        """The names of the engines, its own included, whose stored terms this engine can use if it makes the same terms."""
 
     def words(self, texts: Sequence[str]) -> list[str]:
         """Return the words of each text as one, in lower case, each word between two spaces."""

@@ -61,7 +61,7 @@ def normal(text: str) -> str:
 
 
 def claim_of(text: str) -> str:
-    """Return a normal text without words that change nothing. A statement with this subject denies the text."""
+    """Return a normal text without words such as ``currently``. A denial has the claim that it denies as its subject."""
     return " ".join(_ASIDE.sub(" ", _I_AM.sub("i am", normal(text))).split())[:MAX_SUBJECT_CHARS]
 
 

@@ -154,7 +154,7 @@ def _statement(clause: str) -> tuple[MemoryKind, str] | None:
 
 
 def _denied(clause: str) -> str | None:
-    """Return the statement that a clause denies. What somebody is not, such as a lawyer, denies nothing; what one was, does."""
+    """Return the statement that a clause denies, or None. ``I am not a lawyer`` denies nothing; ``I am no longer one`` does."""
     match = _ZH_DENIAL.match(clause) or _DENIAL.match(clause)
     if match is None:
         return None

@@ -312,8 +312,8 @@ class EraseUsers:
     def __call__(self, owner: Owner, *, key: str | None = None) -> Job:
         """Mark the owner, start the job or join the one that is under way, and fence sessions.
 
-        Until the job has finished, no session can be created. A job that is joined gets another message, so that a dead letter is
-        no end of it.
+        Until the job has finished, no session can be created. A job that is joined gets another message: its first one may have
+        become a dead letter.
         """
         self.start_job.check(_KIND)
         records, record_keys = self.log.records, OwnerKeys(owner).jobs
@@ -337,8 +337,8 @@ class EraseUsers:
     def run(self, owner: Owner, _session_id: str, options: JsonObject) -> JsonObject | Later:
         """Do a part of the job's work. After an error the receipt reports nothing as erased, and the next try continues.
 
-        The work is done only under the mark of the job's request. When that mark is lifted, whoever did it has erased everything
-        from before, and what is there came after: the job is over. No clock decides.
+        The work is done only under the mark of the job's request. Once that mark is lifted, another job has erased everything from
+        before the request, and what exists was stored after it: the job is over. No clocks are compared.
         """
         now, counts = self.log.clock.now_ms(), counts_of(options)
         if (early := until_due(options, receipt("erasing", counts), now)) is not None:
@@ -369,7 +369,7 @@ class EraseUsers:
         counts = plus(counts, {"items": self._erase_own(owner)})
         self.log.items.delete_many([OwnerKeys(owner).user])
         purge_after_last_pass(self.erasure, options, counts)
-        # The mark is replaced and not deleted, so that this ends no other one. Its time is over at once.
+        # Replaced on a condition, not deleted: a newer mark is never lifted. The ttl has passed already.
         self.log.items.put(
             item_at(OwnerKeys(owner).erasing, {"c": mark, "ttl": now_ms // 1000}), condition=Equal("c", mark)
         )

@@ -76,7 +76,7 @@ class StoredTerms:
         return terms
 
     def are_words_of(self, engine: SearchEngine) -> bool:
-        """Return whether an engine has the same words as the older one that made the terms; those of ASCII never changed."""
+        """Return whether an engine makes the same terms as the older engine that made these. Terms of ASCII never changed."""
         foreign = {term for term in self.parsed() if not term.isascii()}
         return foreign <= set(engine.words([" ".join(foreign)])[0].split())
 
@@ -268,7 +268,7 @@ class Index:
 
     @classmethod
     def decode(cls, data: bytes, engine: SearchEngine) -> Index | None:
-        """Read a stored index; return None if another engine or version made it, unless this engine would cut the terms so too."""
+        """Read a stored index; return None for one of another version, or with terms that this engine would not make."""
         end = data.index(_TERMS)
         record: dict[str, Any] = json.loads(data[:end] + b"}")
         if record["v"] != VERSION or record["e"] not in engine.reads:

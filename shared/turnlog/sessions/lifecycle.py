@@ -262,7 +262,7 @@ class EndSessions:
             if header.ended:
                 return self._log.commits.at(keys, [header.ended])[0]
             if reason == "reset":  # whoever is being erased gets no new session, so this one must not end
-                self._log.check_stays(keys.owner, get_item(self._log.items, OwnerKeys(keys.owner).erasing))
+                self._log.check_not_erasing(keys.owner, get_item(self._log.items, OwnerKeys(keys.owner).erasing))
             self._offload.note(keys, reason)
             new = following(header, kind="e", events=1, now_ms=self._log.clock.now_ms())
             return Draft(replace(new, ended=new.first), (CloseEvent(new.first),))

@@ -56,11 +56,11 @@ class SessionLog:
         """
         own = OwnerKeys(owner)
         stored = self.items.get_many([own.erasing, own.user])
-        self.check_stays(owner, stored.get(own.erasing))
+        self.check_not_erasing(owner, stored.get(own.erasing))
         if own.user not in stored:
             self.items.put(item_at(own.user, {"n": owner.user}))
 
-    def check_stays(self, owner: Owner, marker: Item | None) -> None:
+    def check_not_erasing(self, owner: Owner, marker: Item | None) -> None:
         """Raise `ConflictError` while the owner's data is being erased. ``marker`` is the owner's item ``ERASING``."""
         if is_being_erased(self.items, owner, marker):
             raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)

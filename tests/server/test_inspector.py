@@ -620,7 +620,9 @@ def test_no_view_is_wider_than_the_screen_whatever_the_words(new_reader: Callabl
 def test_one_comes_back_to_the_row_of_the_list_that_one_left(reader: Reader, log: Turnlog) -> None:
     for number in range(60):
         log.sessions.create(f"many{number}")
-    reader.show("#/s/support-agent/messages", ".scroller")  # the list, which is shown already, is read again each minute
+    reader.show(
+        "#/s/support-agent/messages", ".scroller"
+    )  # the list, which is shown already, is read again each minute
     page = reader.show("#/", "a[href='#/s/many7/messages']")
     page.locator("a[href='#/s/many7/messages']").focus()
     top = page.evaluate("scrollY")

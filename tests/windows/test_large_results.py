@@ -132,7 +132,7 @@ def test_two_lines_are_too_few_to_be_numbered() -> None:
 # ---------------------------------------------------------------- units
 
 
-def unit_of(*results: str) -> Unit:
+def unit_of(*results: str | list[Body]) -> Unit:
     """Return the unit of a message with a call for each result."""
     calls: list[Body] = [
         {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -234,6 +234,21 @@ def test_the_count_of_the_whole_lets_more_of_it_in_than_its_bound(name: str, sha
     assert cut.stubs[0].reason == "large_result"
     bounded, _ = cut_middle(TEXTS[name], room - (cut.stubs[0].tokens - upper_bound_tokens(shown)), "2.0")
     assert len(shown) >= 0.9 * len(bounded)
+
+
+@pytest.mark.parametrize("words", [5, 2_000])
+def test_a_cut_result_names_the_images_and_files_that_it_has_lost(words: int) -> None:
+    """A picture counts more than its text: the text may fit where the picture does not."""
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{'A' * 40_000}"}}
+    file = {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{'A' * 40_000}", "filename": "a.pdf"}}
+    unit = unit_of([{"type": "text", "text": "word " * words}, image, file])
+    room = 500
+    cut = cut_results(unit, room)
+    ((ref, text),) = cut.stubs[-1].texts
+    assert text.endswith(f"\n[image, file left out here; ref {ref} has the whole result]")
+    assert text.startswith("word " * 5)
+    assert cut.stubs[-1].tokens >= COUNTER.count(text) + 4
+    assert results_tokens(unit) > room >= sum(stub.tokens for stub in cut.stubs)
 
 
 def test_pinned_results_and_stubs_are_not_cut() -> None:

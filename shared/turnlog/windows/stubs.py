@@ -16,8 +16,9 @@ from functools import lru_cache
 
 from turnlog.core.calls import CARD_CHARS
 from turnlog.core.lazy_dataclass import once
-from turnlog.core.messages import Text
+from turnlog.core.messages import Media, Text, ToolResult
 from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
+from turnlog.providers.blocks import kind_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.ledger import chosen, is_said
 from turnlog.windows.text import VALUES, VALUES_TOKENS, truncation_mark, value_cost
@@ -178,7 +179,10 @@ def _cut(unit: Unit, entry: Entry, room: int) -> Stub:
     if entry.message is None:
         return Stub(entry.position, (), room, LARGE_RESULT)
     results = [entry.message.tool_results[answer.index] for answer in answers]
-    overheads = [stub_overhead(result.name) for result in results]
+    marks = [_mark_of_media(result, str(answer.ref)) for result, answer in zip(results, answers, strict=True)]
+    overheads = [
+        stub_overhead(result.name) + upper_bound_tokens(mark) for result, mark in zip(results, marks, strict=True)
+    ]
     texts = [result.text for result in results]
     rooms = _allotted([_upper_bound(text) for text in texts], room - sum(overheads))
     refs = [answer.ref for answer in answers]
@@ -189,7 +193,15 @@ def _cut(unit: Unit, entry: Entry, room: int) -> Stub:
     else:
         shown = [cut_middle(text, limit, str(ref)) for text, limit, ref in zip(texts, rooms, refs, strict=True)]
     tokens = sum(overheads) + sum(bound for _, bound in shown)
-    return Stub(entry.position, tuple(zip(refs, (text for text, _ in shown), strict=True)), tokens, LARGE_RESULT)
+    sent_texts = (text + mark for (text, _), mark in zip(shown, marks, strict=True))
+    return Stub(entry.position, tuple(zip(refs, sent_texts, strict=True)), tokens, LARGE_RESULT)
+
+
+def _mark_of_media(result: ToolResult, ref: str) -> str:
+    """Return the mark that says which kinds of blocks a result without them had; an empty string for one of text alone."""
+    media = [block for block in result.content if not isinstance(block, Text)]
+    kinds = dict.fromkeys(block.kind if isinstance(block, Media) else kind_of(block) for block in media)
+    return f"\n[{', '.join(kinds)} left out here; ref {ref} has the whole result]" if kinds else ""
 
 
 @lru_cache(maxsize=256)

@@ -161,7 +161,6 @@ def with_measured(page: str) -> str:
     most = max(window.tokens for _, window in presets)
     made = {
         "presets": _picture(presets, most),
-        "figures": _table(presets),
         "pipelines": _picture(pipelines, most),
         "summarised": _picture(later, most),
     }
@@ -202,19 +201,6 @@ def _levels(window: WindowAnswer) -> Iterator[tuple[int, str]]:
 def _bar(share: float) -> str:
     eighths = max(1, round(share * _BAR * 8))
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-
-
-def _table(windows: list[Shown]) -> str:
-    rows = [
-        "| policy | budget | messages | tokens | loops whole | digests | out |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for case, window in windows:
-        levels = [part.level for part in window.manifest.parts if part.kind == "loop"]
-        counts = " | ".join(str(levels.count(level)) for level in ("whole", "digest", "out"))
-        budget = f"{case.budget:,}" if case.budget else "default"
-        rows.append(f"| `{case.policy}` | {budget} | {len(window.messages)} | {window.tokens:,} | {counts} |")
-    return "\n".join([*rows, ""])
 
 
 def _shown(value: object) -> str:

@@ -251,9 +251,9 @@ def test_context_shows_how_much_the_call_before_was_sent_and_why_no_more(data: P
     window = as_json("context", SESSION, "--data", data)
     said = ok("context", SESSION, "--data", data)
     assert window["prefix"]["reason"] is None
-    assert f"▔ {window['prefix']['stable_tokens']:,} tokens as the call before\n" in said
+    assert f"▔ {window['prefix']['stable_tokens']:,} tokens unchanged since the last call\n" in said
     said = ok("context", SESSION, "--data", data, "--policy", "run_loops", "--at", "74")
-    assert re.search(r"[0-9,]+ tokens as the call before; broken at base: past_loop\n", said)
+    assert re.search(r"[0-9,]+ tokens unchanged since the last call; broken at base: past_loop\n", said)
     assert "no call before" in ok("context", SESSION, "--data", data, "--at", "1")
 
 

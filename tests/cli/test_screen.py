@@ -197,7 +197,7 @@ def test_a_window_is_a_row_for_each_part_and_a_bar_of_its_budget() -> None:
     ]
     assert lines[11:15] == [
         "█" * 65 + "░" * 7 + "  750 of 1,000 tokens (90%, budget given, counted x 1.2 by the provider)",
-        "▔" * 43 + " 500 tokens as the call before; broken at 12: stub",
+        "▔" * 43 + " 500 tokens unchanged since the last call; broken at 12: stub",
         "2 messages, 1 tool, head 80",
         "epoch abcdefgh since 3, border before 61",
     ]
@@ -207,8 +207,8 @@ def test_a_window_says_what_it_shares_with_the_call_before() -> None:
     whole = table_of(PrefixAnswer(stable_tokens=750, broke_at=None, reason=None))
     assert whole[11:13] == [
         "█" * 54 + "░" * 18 + "  750 of 1,000 tokens (75%, budget given)",
-        "▔" * 54 + " 750 tokens as the call before",
+        "▔" * 54 + " 750 tokens unchanged since the last call",
     ]
     assert table_of(PrefixAnswer(stable_tokens=0, broke_at=None, reason="first"))[12] == "no call before"
     tools = table_of(PrefixAnswer(stable_tokens=0, broke_at="tools", reason="tools"))
-    assert tools[12] == "0 tokens as the call before; broken at tools: tools"
+    assert tools[12] == "0 tokens unchanged since the last call; broken at tools: tools"

@@ -75,7 +75,7 @@ class Run(_BaseRun):
 
     def resume(self) -> RunResult:
         """Continue the agent's newest run, of this process or another: after a crash, after a decision, or with a greater
-        ``max_iterations``. Calls that had not begun are executed first. What becomes of one that had begun says its `Tool`.
+        ``max_iterations``. Calls that had not begun are executed first. What happens to one that had begun is set by its `Tool`.
         """
         return _finish(self._drive(self._loop.resume(), _perform))
 

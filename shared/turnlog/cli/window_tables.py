@@ -99,7 +99,7 @@ def _stable(window: WindowAnswer) -> Text:
         return Text("no call before", style="dim")
     columns = round(prefix.stable_tokens * budget.factor / budget.tokens * _TOTAL_WIDTH)
     line = Text("▔" * columns + " " * bool(columns), style=_STABLE)
-    line.append(f"{format_number(prefix.stable_tokens)} tokens as the call before", style="dim")
+    line.append(f"{format_number(prefix.stable_tokens)} tokens unchanged since the last call", style="dim")
     if prefix.reason is not None:
         where = "" if prefix.broke_at is None else f" at {prefix.broke_at}"
         line.append(f"; broken{where}: {prefix.reason}", style=_BROKEN)

@@ -217,8 +217,8 @@ class UpkeepCalls(OwnerResource):
     def backup(self, path: str | Path, *, progress: Callable[[Verification], None] | None = None) -> Backup:
         """Write the database and its blobs to ``path`` and ``path + ".blobs"``, and check what was written.
 
-        Writers need not stop: the backup shows one moment. Open it with ``sqlite:///PATH``. Raises `InvalidInputError`, code
-        ``file_exists``, when ``path`` exists, and over HTTP.
+        Writers need not stop: the backup shows one moment. Open it with ``sqlite:///PATH``. Raises `InvalidInputError`: code
+        ``file_exists`` when ``path`` exists, ``needs_engine`` over HTTP.
         """
         return self.backend.back_up(Path(path), progress or _ignored)
 

@@ -160,7 +160,7 @@ def build_context(
 
 
 def make_server(log: Turnlog, session_id: str | None = None) -> MCPServer[Any]:
-    """Return a server of the tools above, and of tools that list and create sessions and search, list and forget memories.
+    """Return a server with tools that append, build windows, recall, search, and manage sessions and memories.
 
     It also has resources (sessions, their newest messages, their windows) and prompts. All see every session of the owner of
     ``log``. With ``session_id`` they see only that session, take no session id, create none and have no memories.

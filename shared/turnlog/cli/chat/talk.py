@@ -193,7 +193,8 @@ class Talk:
             sizes["stable_tokens"] = window.prefix.stable_tokens
             screen.note(
                 f"window {format_number(sizes['tokens'])} of {format_number(sizes['budget'])} tokens, "
-                f"{format_number(sizes['stable_tokens'])} unchanged since the last call; call {outcome.iterations} of this run"
+                f"{format_number(sizes['stable_tokens'])} unchanged since the last call; "
+                f"call {outcome.iterations} of this run"
             )
         screen.answer(
             {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from typing import Any
 
@@ -115,80 +114,17 @@ def test_threads_read_at_once(items: list[Item]) -> None:
     assert not wrong and 0 < known.size_bytes <= 30_000
 
 
-# ------------------------------------------------------------ blobs
-
-
-class Blobs:
-    """Blobs of given sizes behind a cache; ``gets`` are the names that were not in the cache."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self.cache, self.gets = VerifiedItems(max_bytes), list[str]()
-
-    def read(self, name: str, size: int) -> bytes | None:
-        data = name.encode() * size
-
-        def get() -> bytes:
-            self.gets.append(name)
-            return data
-
-        return self.cache.blob(name, hashlib.sha256(data).hexdigest(), get)
-
-
-@pytest.mark.parametrize(("size", "is_kept"), [(25, True), (26, False)])
-def test_a_blob_of_up_to_a_quarter_of_the_memory_is_kept(size: int, is_kept: bool) -> None:
-    blobs = Blobs(100)
-    assert blobs.read("a", size) == blobs.read("a", size) == b"a" * size
-    assert blobs.gets == (["a"] if is_kept else ["a", "a"])
-    assert blobs.cache.size_bytes == (size if is_kept else 0)
-
-
-def test_the_blobs_that_were_read_longest_ago_go_first() -> None:
-    blobs = Blobs(100)
-    for name in "abcd":
-        blobs.read(name, 25)
-    assert blobs.cache.size_bytes == 100, "exactly full"
-    blobs.read("a", 25)
-    blobs.read("e", 1)
-    assert blobs.cache.size_bytes == 76
-    assert blobs.gets == ["a", "b", "c", "d", "e"]
-    for name, size in (("a", 25), ("c", 25), ("d", 25), ("e", 1)):
-        blobs.read(name, size)
-    assert blobs.gets == ["a", "b", "c", "d", "e"]
-    blobs.read("b", 25)
-    assert blobs.gets[5:] == ["b"]
-
-
-def test_blobs_leave_half_of_the_memory_to_commits(items: list[Item]) -> None:
-    blobs = Blobs(40_000)
-    read = [blobs.cache.read(item) for item in items[:5]]
-    for name in "abcdef":
-        blobs.read(name, 9_000)
-    assert blobs.cache.size_bytes <= 40_000
-    assert [blobs.cache.read(item) for item in items[:5]] == read
-    assert blobs.cache.read(items[4]) is read[4], "the newest commit stayed"
-
-
 def test_a_cleared_and_a_forgotten_cache_hold_nothing(items: list[Item]) -> None:
-    blobs = Blobs(1_000_000)
-    blobs.read("a", 25)
-    before = blobs.cache.size_bytes
-    blobs.cache.read(items[0])
-    blobs.cache.forget(items[0])
-    blobs.cache.forget(items[0])
-    assert blobs.cache.size_bytes == before == 25
-    blobs.cache.clear()
-    assert blobs.cache.size_bytes == 0
-    blobs.read("a", 25)
-    assert blobs.gets == ["a", "a"]
-
-
-def test_d4_a_missing_blob_is_none_and_another_is_named() -> None:
     cache = VerifiedItems()
-    assert cache.blob("a", "0" * 64, lambda: None) is None
-    with pytest.raises(CorruptError) as raised:
-        cache.blob("a", "0" * 64, lambda: b"other")
-    assert raised.value.details["item"] == "a"
+    read = [cache.read(item) for item in items[:2]]
+    both = cache.size_bytes
+    cache.forget(items[0])
+    cache.forget(items[0])
+    assert 0 < cache.size_bytes < both
+    assert cache.read(items[1]) is read[1]
+    cache.clear()
     assert cache.size_bytes == 0
+    assert cache.read(items[1]) is not read[1]
 
 
 def test_the_commits_that_were_read_longest_ago_go_first(items: list[Item]) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
-from hashlib import sha256
 from typing import Any
 
 from turnlog.core.errors import CorruptError, NotFoundError
@@ -41,13 +40,11 @@ class Verified:
 
 
 class VerifiedItems:
-    """A thread-safe cache of the items and blobs that were read last, with ``max_bytes`` of memory together."""
+    """A thread-safe cache of the items that were read last, with ``max_bytes`` of memory together."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._found: OrderedDict[tuple[object, object], tuple[Item, Verified, int]] = OrderedDict()
-        self._blobs: OrderedDict[tuple[str, str], bytes] = OrderedDict()
-        self._blob_bytes = 0
         self._bytes = 0
         self._lock = fork_lock()
 
@@ -77,7 +74,8 @@ class VerifiedItems:
             before = self._found.pop(key, None)
             self._bytes += size - (before[2] if before is not None else 0)
             self._found[key] = (item, verified, size)
-            self._shrink()
+            while self._bytes > self._max_bytes:
+                self._bytes -= self._found.popitem(last=False)[1][2]
 
     def forget(self, item: Item) -> None:
         """Remove an item from the cache, because it is being erased."""
@@ -85,46 +83,10 @@ class VerifiedItems:
             known = self._found.pop((item.get("pk"), item.get("sk")), None)
             self._bytes -= known[2] if known is not None else 0
 
-    def blob(self, name: str, digest: str, get: Callable[[], bytes | None]) -> bytes | None:
-        """Return an immutable blob with this SHA-256 (hexadecimal), from the cache or from ``get``; None when there is none.
-
-        Raises a `CorruptError` that names the blob when its digest differs. Blobs larger than a quarter of ``max_bytes``
-        are not cached; all blobs together may take half of ``max_bytes``.
-        """
-        key = (name, digest)
-        with self._lock:
-            known = self._blobs.get(key)
-            if known is not None:
-                self._blobs.move_to_end(key)
-                return known
-        data = get()
-        if data is None:
-            return None
-        if sha256(data).hexdigest() != digest:
-            raise CorruptError("the digest of a blob does not match its name", item=name)
-        if len(data) <= self._max_bytes // 4:
-            with self._lock:
-                if key not in self._blobs:
-                    self._blobs[key] = data
-                    self._bytes += len(data)
-                    self._blob_bytes += len(data)
-                self._shrink()
-        return data
-
     def clear(self) -> None:
         with self._lock:
             self._found.clear()
-            self._blobs.clear()
-            self._bytes = self._blob_bytes = 0
-
-    def _shrink(self) -> None:
-        while self._bytes > self._max_bytes:
-            if self._found and self._blob_bytes <= self._max_bytes // 2:
-                self._bytes -= self._found.popitem(last=False)[1][2]
-            else:
-                size = len(self._blobs.popitem(last=False)[1])
-                self._bytes -= size
-                self._blob_bytes -= size
+            self._bytes = 0
 
 
 def _verify(item: Item) -> Verified:

@@ -1,7 +1,7 @@
 """Tool calls in a log: their refs, outlines of messages, and the pairing of calls with their results.
 
 An outline holds what pairing, loop borders and digests need of a message. It is made from a `Message`, or read from the
-card of a payload that is stored out of line; both give the same outline.
+card of a payload that is stored out of line, whose texts are cut.
 
 A call id can't serve as a key: in real transcripts ids are empty, repeat within a session and recur in others. A ref is the
 call's place, ``<position>.<index>``. It is short, unique in its session and never changes.

@@ -74,7 +74,7 @@ BreakReason: TypeAlias = Literal[
 - ``not_read``: all that was read is sent, and older messages are not read any more.
 - ``redaction``: a message was redacted.
 - ``late_result``: a result replaces the neutral text, or the result, that was sent for its call.
-- ``unprompted``: an answer came that nothing prompted, so it sends no thinking, nor does any answer before it.
+- ``unprompted``: an answer came that nothing prompted, or behind messages that its window lacked: no thinking up to it is sent.
 - ``crossing``: the border between digests and whole messages moved. ``large_result``: results that filled the window shrank.
 - ``past_loop``: a loop ended, and the policy sends past loops otherwise. ``stub``: the policy shortened an older result.
 - ``recall``: what was recalled for older loops left for a newer.

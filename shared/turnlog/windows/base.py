@@ -110,7 +110,7 @@ class Base:
         """
         units_before, title = loop.units[:count], _title(loop)
         steps = [unit for unit in units_before if is_step(unit)]
-        shown = "\n".join(unit.entry.facts.head for unit in units_before if unit.entry.facts.role == "user")
+        shown = "\n".join(unit.entry.outline.head for unit in units_before if unit.entry.facts.role == "user")
         notes = list[Note]()
         while steps_left := steps[: max(0, len(steps) - len(notes) * MAX_LINES)]:
             units = steps_left[-MAX_LINES:]

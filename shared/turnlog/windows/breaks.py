@@ -123,10 +123,10 @@ def sent_before(view: WindowDraft, position: int, *, answer_open_calls: bool) ->
 
 
 def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
-    """Return the position of the newest answer that nothing prompted; 0 when there is none.
+    """Return the position of the newest answer with whose window no later one begins; 0 when there is none.
 
-    It is the log's first message, or directly behind another answer, whose calls waited if it had any. Its window ended with a
-    neutral message, or lacked those calls, so no later window begins with it.
+    It is the log's first message, or directly behind another answer, whose calls waited if it had any: its window ended with a
+    neutral message, or lacked those calls. Or its caller says that messages came after its window was built.
     """
     units = {unit.said[-1].position: unit for unit in view.units}
     turns = turns_of(view)
@@ -139,4 +139,10 @@ def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
         is_prompted = unit is not None and bool(unit.answers) and (answer_open_calls or _is_complete(unit, position))
         if role == next_role == "assistant" and not is_prompted:
             newest = position
+    positions = [position for position, _ in turns]
+    for unit in units.values():
+        first, notes = unit.said[0].position, unit.said[0].event.notes
+        built_at = notes.window[0] if notes is not None and notes.window is not None else first
+        if (_next(positions, built_at) or first) < first:
+            newest = max(newest, unit.said[-1].position)
     return newest

@@ -30,12 +30,12 @@ from turnlog.providers.cache_breakpoints import (
 )
 from turnlog.providers.token_rules import WINDOW_OVERHEAD
 from turnlog.windows.assembly import Memory
-from turnlog.windows.breaks import EpochStart
+from turnlog.windows.breaks import EpochStart, newest_unprompted
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.media import limits_of
 from turnlog.windows.plan import History, WindowPlan, settled
 from turnlog.windows.prefix import Prefix, RenderedWindow, prefix_of, turns_before
-from turnlog.windows.prices import has_evicted
+from turnlog.windows.prices import FENCING, has_evicted
 from turnlog.windows.request import WindowRequest, with_tools_of
 from turnlog.windows.view import WindowDraft
 
@@ -143,7 +143,7 @@ def build(history: History, request: WindowRequest, memory: Memory | None = None
     Raises `BudgetTooSmallError` when even the smallest window is above the budget.
     """
     plan = settled(history, with_tools_of(request), memory or Memory())
-    breaks = history.breaks()
+    breaks = (*history.breaks(), *_break_of_answer(plan))
     window = RenderedWindow.of(plan, (*breaks, *_breaks_of_callers(plan, breaks)))
     prefix, turns = prefix_of(window)
     manifest = manifest_of(window)
@@ -179,6 +179,13 @@ def _window(
         since=window.start.position,
         elsewhere=_elsewhere(view, or_ranked=True),
     )
+
+
+def _break_of_answer(plan: WindowPlan) -> Iterator[EpochStart]:
+    """Yield the break at the newest answer with whose window no later one begins, in formats whose thinking is bound to windows."""
+    if plan.request.format in FENCING:
+        newest = newest_unprompted(plan.view, answer_open_calls=plan.request.answer_open_calls)
+        yield EpochStart(newest, "unprompted", newest)
 
 
 def _breaks_of_callers(plan: WindowPlan, breaks: Sequence[EpochStart]) -> Iterator[EpochStart]:

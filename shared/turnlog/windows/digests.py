@@ -115,19 +115,19 @@ def _lines(unit: Unit, outcome_chars: int) -> Iterator[str]:
 
     The line of a failed call ends with ``-> error:`` and the error's beginning.
     """
-    calls = {entry.position: entry.facts.calls for entry in unit.said}
+    calls = {entry.position: entry.outline.calls for entry in unit.said}
     for answer in sorted(unit.answers, key=lambda answer: answer.ref):
         call = calls[answer.ref.position][answer.ref.index]
         what = f"{one_line(call.name, _NAME_CHARS)} {one_line(call.arguments, _ARGUMENT_CHARS)}".rstrip()
         yield f"{answer.ref} {what}{_outcome(answer, outcome_chars)}"
-    if outcome_chars and not unit.answers and unit.entry.facts.head:
-        yield f"{unit.position} said: {one_line(unit.entry.facts.head, outcome_chars)}"
+    if outcome_chars and not unit.answers and unit.entry.outline.head:
+        yield f"{unit.position} said: {one_line(unit.entry.outline.head, outcome_chars)}"
 
 
 def _outcome(answer: CallResult, chars: int) -> str:
     if answer.entry is None:
         return " -> no result"
-    result = answer.entry.facts.results[answer.index]
+    result = answer.entry.outline.results[answer.index]
     if result.is_error:
         return f" -> error: {one_line(result.text, _ERROR_CHARS)}".rstrip(": ")
     return f" -> {one_line(result.text, chars)}".rstrip(" ->") if chars else ""
@@ -173,7 +173,7 @@ def digest_pieces(loop: Loop) -> tuple[Piece, ...]:
 def with_note(loop: Loop, *, max_values: int, max_lines: int = MAX_LINES) -> Loop:
     """Return the loop's digest with its note, if there is something to note."""
     pieces = digest_pieces(loop)
-    shown = "\n".join(piece.unit.entry.facts.head[: piece.limit] for piece in pieces)
+    shown = "\n".join(piece.unit.entry.outline.head[: piece.limit] for piece in pieces)
     pinned = {piece.unit.position for piece in pieces if piece.limit is None}
     units = [unit for unit in loop.units if unit.answers and unit.level == "whole" and unit.position not in pinned]
     if not units:

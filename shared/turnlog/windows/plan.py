@@ -168,14 +168,15 @@ class WindowPlan:
         """Return the view within the budget, and the start of its epoch as far as policy and budget decide it.
 
         With ``recall`` room is set aside for what it brings back. A summary that does not fit is left out, and the messages it
-        covers are counted as omitted.
+        covers are counted as omitted. It may have been in the window before.
         """
         view, summary = self.view, self.request.summary
-        if summary is not None:
-            with suppress(BudgetTooSmallError):
-                return self._fitted(view, recall)
-            view = self._without_summary(view, summary)
-        return self._fitted(view, recall)
+        if summary is None:
+            return self._fitted(view, recall)
+        with suppress(BudgetTooSmallError):
+            return self._fitted(view, recall)
+        fitted = self._fitted(self._without_summary(view, summary), recall)
+        return replace(fitted, breaks=(*fitted.breaks, EpochStart(view.last, "budget", "summary")))
 
     def _without_summary(self, view: WindowDraft, summary: SummaryEvent) -> WindowDraft:
         """Return the view without the summary; loops that it covers stay out, because only its kept messages have been read.
@@ -301,8 +302,8 @@ class WindowPlan:
         before = [loop for loop in stepped.past if loop.number < oldest]
         lowered = [loop for loop in (*before[-1:], *sent[:-1]) if loop.reason not in _COVERED]
         if not all(map(is_whole, lowered)):
-            # A late result of a past call makes its loop larger, so the steps may leave other messages.
-            entries = [entry for loop in sent[:-1] for unit in loop.units for entry in unit.entries]
+            # A late result of a past call makes its loop larger, so the steps may leave other messages, or not that loop.
+            entries = [entry for loop in lowered for unit in loop.units if not unit.pinned for entry in unit.entries]
             newest = max((entry.position for entry in entries), default=0)
             yield EpochStart(max(newest, loops[-1].first), "past_loop", "base")
 
@@ -459,7 +460,7 @@ class _EntryReader:
         That is what of the message's tokens its results take, and whether an answer of Anthropic's has a summary of all before.
         """
         facts = event.facts
-        if facts is None or (facts.calls and facts.results):
+        if facts is None or (facts.results and (facts.calls or facts.role != "tool")):
             return True
         return facts.compacts is None and event.format == self.request.format == "anthropic"
 

@@ -22,7 +22,7 @@ from turnlog.core.window_parts import BreakReason, BrokeAt
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
-from turnlog.windows.breaks import NEVER_BROKEN, EpochStart, first_in_window, newest_unprompted, sent_before
+from turnlog.windows.breaks import NEVER_BROKEN, EpochStart, first_in_window, sent_before
 from turnlog.windows.media import limits_of, within_media_limits
 from turnlog.windows.plan import WindowPlan
 from turnlog.windows.prices import FENCING
@@ -72,12 +72,14 @@ class RenderedWindow:
             request = request if has_tools else request.plain
         start = max((broken.position for broken in breaks), default=0)
         if codec.format in FENCING:
-            bound = list(unsigned(window_turns, codec, start))
-            last = newest_unprompted(plan.view, answer_open_calls=request.answer_open_calls)
-            window_turns = list(unsigned(bound, codec, last))
+            others = max((broken.position for broken in breaks if broken.reason != "unprompted"), default=0)
+            bound = list(unsigned(window_turns, codec, others))
+            window_turns = list(unsigned(bound, codec, start))
             changed = next((old.place for old, new in zip_longest(bound, window_turns) if old is not new), None)
             if isinstance(changed, int):
-                breaks = (*breaks, EpochStart(last, "unprompted", changed))
+                breaks = tuple(
+                    replace(item, broke_at=changed) if item.reason == "unprompted" else item for item in breaks
+                )
         rendered = codec.render([item.turn for item in window_turns], system=request.system, tools=request.tools)
         return cls(plan, request, window_turns, rendered, breaks)
 
@@ -142,10 +144,10 @@ def prefix_of(window: RenderedWindow) -> tuple[Prefix, int]:
         return Prefix(0, None, "first"), 0
     breaks = [broken for broken in window.breaks if broken.position >= position]
     position = sent_before(window.plan.view, position, answer_open_calls=window.request.answer_open_calls)
+    turns = turns_before(window, position)
+    if window.end_of(turns) is None and all(broken.reason == "unprompted" for broken in breaks):
+        return Prefix(_frame_tokens(window) if turns else 0, None, "first"), 0
     if not breaks:
-        turns = turns_before(window, position)
-        if window.end_of(turns) is None:
-            return Prefix(_frame_tokens(window) if turns else 0, None, "first"), 0
         return Prefix(_begun_tokens(window, turns)), turns
     start = first_in_window(breaks)
     if start.broke_at == "tools":

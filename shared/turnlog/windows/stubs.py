@@ -137,10 +137,11 @@ def _answers_by_message(unit: Unit) -> Mapping[int, Sequence[CallResult]]:
 
 
 def _stub(entry: Entry, answers: Sequence[CallResult], reason: str, preview_tokens: int) -> Stub:
-    chars = CARD_CHARS // max(1, len(entry.facts.results))
+    results = entry.outline.results
+    chars = CARD_CHARS // max(1, len(results))
     texts, tokens = list[str](), 0
     for answer in answers:
-        result = entry.facts.results[answer.index]
+        result = results[answer.index]
         shown, bound = beginning(result.text[:chars], preview_tokens)
         mark = f"{truncation_mark(result.chars - len(shown))}\n[shortened; ref {answer.ref}]"
         texts.append(shown + mark)

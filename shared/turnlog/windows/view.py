@@ -49,6 +49,11 @@ class Entry:
         return self.event.position
 
     @property
+    def outline(self) -> MessageOutline:
+        """The outline of the card where one is stored, else of the message: the same whether the body was read or not."""
+        return self.event.facts or self.facts
+
+    @property
     def cost(self) -> int:
         """The most tokens that the message takes when it is sent: its stored count and ``extra``."""
         return self.event.tokens + self.extra

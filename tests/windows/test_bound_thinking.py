@@ -100,15 +100,16 @@ def test_a_late_result_that_makes_its_loop_too_large(log: Turnlog, policy: str, 
     assert is_kept == (window.manifest.epoch == asked.manifest.epoch)
 
 
-def test_a_break_is_named_also_where_nothing_thinks(log: Turnlog) -> None:
-    """The window of an answer that follows an answer ended with a neutral message."""
+@pytest.mark.parametrize("empty", [[], [{"role": "user", "content": []}]])
+def test_a_break_is_named_also_where_nothing_thinks(log: Turnlog, empty: list[dict[str, Any]]) -> None:
+    """The window of an answer that follows an answer ended with a neutral message. A message without content is not sent."""
     session = log.sessions.create("s", recall="never")
-    session.append({"role": "user", "content": "q"}, {"role": "assistant", "content": "a1"})
+    session.append({"role": "user", "content": "q"}, {"role": "assistant", "content": "a1"}, *empty)
     before = session.context(format="anthropic")
     session.append({"role": "assistant", "content": "a2"})
     after = session.context(format="anthropic")
     assert after.messages[: len(before.messages)] != before.messages
-    assert (after.prefix.broke_at, after.prefix.reason) == (4, "unprompted")
+    assert (after.prefix.broke_at, after.prefix.reason) == (4 + len(empty), "unprompted")
     assert after.manifest.epoch != before.manifest.epoch
 
 

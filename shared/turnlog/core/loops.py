@@ -250,7 +250,7 @@ def _check_role(flow: Flow, arrival: Arrival) -> Iterator[_Finding]:
 def _check_content(arrival: Arrival) -> Iterator[_Finding]:
     message, facts = arrival.message, arrival.facts
     if facts.role in ("user", "assistant", "system"):
-        if not (message.tool_calls or message.tool_results or facts.given_role == REASONING) and _is_empty(message):
+        if not (message.tool_calls or message.tool_results or facts.given_role == REASONING) and is_empty(message):
             yield "empty_content", "/content"
     elif facts.role == "tool" and any(
         all(getattr(block, "text", "x") == "" for block in result.content) for result in message.tool_results
@@ -294,7 +294,7 @@ def _answer(open_calls: OpenCalls, facts: MessageOutline, *, since: int) -> tupl
     return index.calls(), unmatched, late
 
 
-def _is_empty(message: Message) -> bool:
+def is_empty(message: Message) -> bool:
     """Return whether a message has no content besides reasoning."""
     return all(
         getattr(block, "text", "x").strip() == "" for block in message.content if not isinstance(block, Thinking)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.loops import is_empty
 from turnlog.core.window_parts import BreakReason, BrokeAt
-from turnlog.windows.view import Unit, WindowDraft, is_item, is_turn, never_sent
+from turnlog.windows.view import Entry, Unit, WindowDraft, is_item, is_turn, never_sent
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -129,7 +130,9 @@ def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
     neutral message, or lacked those calls. Or its caller says that messages came after its window was built.
     """
     units = {unit.said[-1].position: unit for unit in view.units}
-    turns = turns_of(view)
+    # What is sent of an empty message is nothing.
+    silent = {unit.position for unit in view.units if not unit.answers and _says_nothing(unit.entry)}
+    turns = [(position, role) for position, role in turns_of(view) if position not in silent]
     is_first = (
         not (view.unread or view.compacted_to) and view.summary is None and bool(turns) and turns[0][1] == "assistant"
     )
@@ -146,3 +149,8 @@ def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
         if (_next(positions, built_at) or first) < first:
             newest = max(newest, unit.said[-1].position)
     return newest
+
+
+def _says_nothing(entry: Entry) -> bool:
+    message = entry.message
+    return message is not None and not message.tool_results and is_empty(message)

@@ -377,6 +377,28 @@ def test_a_call_that_is_approved_late_is_executed(session: Session, format: Any,
     assert lint([*model.windows[0].messages], format=format).valid
 
 
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("is_approved", [True, False])
+def test_a_call_whose_arguments_were_redacted_is_not_executed(session: Session, format: Any, is_approved: bool) -> None:
+    executed = list[str]()
+    tools = {"delete": Tool(lambda path="/": executed.append(path), idempotent=True)}
+    script = Script(calls(("c1", "delete", {"path": "old"}), format=format), says("Sorry.", format))
+    with session.run(script, tools, format=format, approve=["delete"]) as run:
+        assert run.send("Delete it").status == "pending"
+    (call,) = session.context(format=format).open_calls
+    session.redact(int(call.ref.partition(".")[0]))
+    if is_approved:
+        session.decide_pending("approve")
+    else:  # as after the end of a process
+        session.patch_agent({"pending_action": None})
+    with session.run(script, tools, format=format) as run:
+        assert run.resume().text == "Sorry."
+    assert executed == []
+    ((text, is_error),) = results(session)
+    assert is_error and "arguments have been redacted" in text
+    assert lint([*script.windows[-1].messages], format=format).valid
+
+
 @pytest.mark.parametrize("ref", ["99.0", "2.0", "3.0", "3.7", "nonsense"])
 def test_an_approved_action_that_names_no_open_call_executes_nothing(session: Session, ref: str) -> None:
     """Position 2 is the user's message, and call 3.0 has its result."""

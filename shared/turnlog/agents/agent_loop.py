@@ -44,6 +44,7 @@ _IDS = RandomIds()
 _MAX_RESULT_BYTES = MAX_APPEND_BYTES - 64 * 1024
 """An append refuses more than `MAX_APPEND_BYTES`, with what is beside the text."""
 _CUT_OFF = "This call was not executed: the reply was cut off at its token limit. Call again, with less text."
+_REDACTED = "This call is not executed: its arguments have been redacted. Call again if it is still needed."
 
 
 class AgentLoop:
@@ -309,6 +310,8 @@ class AgentLoop:
 
     def _execute_call(self, call: RequestedCall, *, has_effect: bool) -> Step:
         """Execute a call by a hook, the session or its handler, and return its result. An error of a tool is a result, too."""
+        if call.is_redacted:
+            return ExecutedCall(call, _REDACTED, is_error=True)
         plan, is_error, meta, media = self.plan, False, None, tuple[Media, ...]()
         executing = self._executing(call)
         if has_effect and not self.run.begun:

@@ -39,6 +39,7 @@ class RequestedCall:
     ``arguments`` is its JSON text, ``ref`` its reference in the log. ``key`` is ``<session id>/<ref>``: the same however often the
     call is tried, and for no other call. Hand it on as the idempotency key of what the tool does. ``is_text``: ``arguments`` is
     any text, the only argument of a custom tool. ``is_cut``: the reply ended at a token limit, so arguments may be missing.
+    ``is_redacted``: the arguments are gone.
     """
 
     ref: str
@@ -48,6 +49,7 @@ class RequestedCall:
     key: str = ""
     is_text: bool = False
     is_cut: bool = False
+    is_redacted: bool = False
 
 
 class Effect(Enum):

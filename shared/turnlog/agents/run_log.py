@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
@@ -304,7 +304,8 @@ class RunLog:
             message = page.messages[0]
             if plan.author is None or message.author in (None, plan.author):
                 made = codec_of(message.format).parse(message.body).tool_calls
-                calls.append(plan.requested(message.position, made, int(index), message.finish_reason))
+                call = plan.requested(message.position, made, int(index), message.finish_reason)
+                calls.append(replace(call, is_redacted=message.redacted))
         return calls, is_late
 
     def _lacks_result(self, ref: str) -> Step:

@@ -26,6 +26,7 @@ from turnlog import lint
 from turnlog.agents import Hooks, Reply, RequestedCall, Tool
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.providers.blocks import legal_tool_name
 from turnlog.sessions.context_models import WindowAnswer
 
 
@@ -131,6 +132,35 @@ def test_the_last_call_of_a_reply_that_a_limit_cut_off_is_not_executed(
     assert executed == ([] if format == "openai_responses" else ["a"]), "an item of Responses is a message of its own"
     text, is_error = results(session)[-1]
     assert is_error and "cut off at its token limit" in text
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("make_name", [str, legal_tool_name])
+def test_a_tool_that_is_offered_by_a_legal_name_is_executed(harness: Harness, format: Any, make_name: Any) -> None:
+    own, executed = "github.search", list[str]()
+    session = harness.log().sessions.create("s", tools=[{"type": "function", "function": {"name": own}}])
+
+    def search(q: str) -> str:
+        executed.append(q)
+        if q == "b":
+            raise KeyboardInterrupt
+        return q
+
+    said = [calls((id, make_name(own), {"q": id}), format=format) for id in "ab"]
+    script, tools = (
+        Script(*said, says("Done.", format)),
+        {own: Tool(search, verify=lambda call: f"{call.name} was executed")},
+    )
+    with session.run(script, tools, format=format, approve=[own]) as run:
+        outcome = run.send("Search")
+    assert outcome.status == "pending" and outcome.pending and outcome.pending["name"] == own and executed == []
+    session.decide_pending("approve")
+    with session.run(script, tools, format=format) as run:
+        with pytest.raises(KeyboardInterrupt):
+            run.resume()
+        assert run.resume().text == "Done."
+    assert executed == ["a", "b"] and results(session) == [("a", False), ("github.search was executed", False)]
+    assert lint([*script.windows[-1].messages], format=format).valid
 
 
 def test_arguments_that_a_stream_has_broken_off_reach_no_function(session: Session) -> None:

@@ -254,12 +254,12 @@ class AgentLoop:
         tool that may have an effect is appended before another call begins. ``begun``: the first of these calls may have begun
         in another process; nothing behind it is executed until its outcome is known.
         """
-        results, waiting, approve = list[ExecutedCall](), None, self.plan.approve
+        results, waiting = list[ExecutedCall](), None
         for number, call in enumerate(calls):
             if call.is_cut:
                 results.append(ExecutedCall(call, _CUT_OFF, is_error=True))
                 continue
-            if call.ref != approved and (approve(call) if callable(approve) else call.name in approve):
+            if call.ref != approved and self.plan.asks(call):
                 waiting = waiting or {"call_id": call.id, "ref": call.ref, "name": call.name}
                 continue
             has_effect = self.plan.has_effect(call.name)

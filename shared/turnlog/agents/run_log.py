@@ -30,6 +30,7 @@ from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError,
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Text, ToolCall, ToolResult
 from turnlog.engines import RandomIds
+from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import Appended, StoredMessage
@@ -109,9 +110,21 @@ class RunPlan:
         """The call and the agent that messages of the run name, when it works within a call."""
         return {"ref": self.caller.call.ref, "agent_id": self.agent_id} if self.caller is not None else None
 
+    def own_name(self, name: str) -> str:
+        """Return the name that the run has for a tool which windows offer by a legal name."""
+        if name in self.tools:
+            return name
+        return next((own for own in self.tools if legal_tool_name(own) == legal_tool_name(name)), name)
+
+    def asks(self, call: RequestedCall) -> bool:
+        """Return whether a call needs a decision."""
+        if callable(self.approve):
+            return self.approve(call)
+        return legal_tool_name(call.name) in map(legal_tool_name, self.approve)
+
     def has_effect(self, name: str) -> bool:
         """Return whether a repeated call of a tool may have a second effect."""
-        tool = self.tools.get(name)
+        tool = self.tools.get(self.own_name(name))
         return tool is not None and not tool.idempotent
 
     def requested(
@@ -120,8 +133,8 @@ class RunPlan:
         """Return one of the calls of a message that the log has at ``position``."""
         call, ref = calls[index], f"{position}.{index}"
         is_cut = finish_reason in CUT_OFF and index == len(calls) - 1
-        key = f"{self.session.id}/{ref}"
-        return RequestedCall(ref, call.id, call.name, call.arguments, key, is_text=call.is_text, is_cut=is_cut)
+        key, name = f"{self.session.id}/{ref}", self.own_name(call.name)
+        return RequestedCall(ref, call.id, name, call.arguments, key, is_text=call.is_text, is_cut=is_cut)
 
     def span_attributes(self, operation: str) -> dict[str, Any]:
         """Return the attributes of a span of the run."""

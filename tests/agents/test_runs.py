@@ -447,6 +447,22 @@ def test_names_of_calls_that_wait_are_not_given_as_one_text(session: Session) ->
         session.run(Script(says("Hi")), {"pay": find}, approve="repay")
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_approve_names_tools_of_the_run_or_of_the_window(session: Session, format: Any) -> None:
+    executed = list[str]()
+    script = Script(calls(("c1", "delete_all", {}), format=format), says("Done.", format))
+    options: dict[str, Any] = {"tools": {"delete_all": lambda: executed.append("all")}, "format": format}
+    with pytest.raises(InvalidInputError, match=r"approve names 'delete-all', which .* of the run\. Tools: delete"):
+        session.run(script, **options, approve=["delete-all"]).send("Go")
+    assert script.windows == [] and executed == []
+    names = ["delete_all", "find", "recall_tool_call"]  # the run's, the session's, the windows'
+    assert session.run(script, **options, approve=names).resume().status == "pending"
+    session.decide_pending("approve")
+    with pytest.raises(InvalidInputError, match="approve names 'fnd'"):
+        session.run(script, **options, approve=["fnd"]).resume()
+    assert executed == [] and session.run(script, **options, approve=names).resume().text == "Done."
+
+
 def test_hooks_see_everything_and_may_put_other_things_in_its_place(session: Session) -> None:
     seen = list[str]()
 

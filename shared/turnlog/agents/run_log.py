@@ -30,7 +30,7 @@ from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError,
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Text, ToolCall, ToolResult
 from turnlog.engines import RandomIds
-from turnlog.providers.blocks import legal_tool_name
+from turnlog.providers.blocks import legal_tool_name, nested_tools, tool_name
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import Appended, StoredMessage
@@ -147,7 +147,17 @@ class RunPlan:
         if self.place is not None:
             own = {name: options.pop(name) for name in ("others", "system") if name in options}
             options["parent"] = {**self.place, **own}
-        return LoopStep(lambda: self.session.context(format=self.format, **options))
+        return LoopStep(lambda: self._with_known_names(self.session.context(format=self.format, **options)))
+
+    def _with_known_names(self, window: WindowAnswer) -> WindowAnswer:
+        """Return the window. Raises `InvalidInputError` when ``approve`` has a name that neither it nor the run has for a tool."""
+        offered = [tool_name(inner) for tool in window.tools for inner in (tool, *nested_tools(tool))]
+        known = set(map(legal_tool_name, (*self.tools, *offered)))
+        for name in () if callable(self.approve) else self.approve:
+            if legal_tool_name(name) not in known and not self.session.handles(name):
+                tools = ", ".join(sorted({*self.tools, *filter(None, offered)})) or "none"
+                raise InvalidInputError(f"approve names {name!r}, which is no tool of the run. Tools: {tools}")
+        return window
 
 
 @dataclass(slots=True)

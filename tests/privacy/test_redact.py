@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import sha256
+from io import BytesIO
+from zipfile import ZipFile
 
 import pytest
 
@@ -29,6 +31,7 @@ from turnlog.log.commit import checked_chain
 from turnlog.log.keys import INDEX_BLOBS, SEGMENT_BLOBS, SessionKeys, export_blob
 from turnlog.log.lines import Redacted
 from turnlog.ports import JOB_KINDS, BlobStore, ItemTable
+from turnlog.privacy import redact
 from turnlog.privacy import redacted_archives as redacted_parts
 from turnlog.privacy.erase import SECOND_PASS_SECONDS
 from turnlog.providers.registry import codec_of
@@ -195,6 +198,48 @@ def test_e5_a_summary_that_is_stored_separately_goes_too(harness: Harness, size:
     assert held(CANARY, harness) == []
 
 
+@pytest.mark.parametrize("size", [60, 6_000])
+def test_e5_no_summary_of_the_message_is_used_while_its_job_waits(harness: Harness, size: int) -> None:
+    summarise_with(harness.app, ScriptedSummariser([noise(size)] * 2))
+    log = harness.log()
+    session = log.sessions.create("s")
+    position = session.append({"role": "user", "content": CANARY}).first
+    for number in range(1, 4):
+        session.append(*turn(number, words=1_500))
+    session.compress(keep_loops=1, max_tokens=8_000)
+    fork, summary = session.fork("forked"), session.summary()
+    fork.append({"role": "user", "content": "on"})
+    nested, other = fork.fork("nested"), session.fork("other", at=position)
+    for number in range(4, 7):
+        other.append(*turn(number, words=1_500))
+    other.compress(keep_loops=1, max_tokens=8_000)
+    family = (session, fork, nested, other)
+    for member in family:
+        assert CANARY in member.summary().text and CANARY in members_of(exported(harness, member))
+    assert "summary" in {hit.where for hit in log.search(CANARY).results}
+    nested.redact(position)
+    for member in family:
+        assert member.summary() is None
+        assert CANARY not in member.context(policy="classic").model_dump_json()
+        assert CANARY not in members_of(exported(harness, member))
+        assert [entry.action for entry in member.history()].count("redact") == 1
+    assert log.search(CANARY).results == []
+    copy = Turnlog.open("memory://")
+    copy.sessions.import_(BytesIO(exported(harness, fork)))
+    assert copy.sessions.of("forked").summary() is None and copy.verify().damages == []
+    assert copy.sessions.of("forked").context(at=summary.position).messages
+
+
+def exported(harness: Harness, session: Session) -> bytes:
+    session.backend.call("export_session", path={"session_id": session.id}, body={})
+    return harness.app.engine.blobs.get(export_blob(OWNER, session.id)) or b""
+
+
+def members_of(archive: bytes) -> str:
+    with ZipFile(BytesIO(archive)) as members:
+        return "".join(members.read(name).decode() for name in members.namelist())
+
+
 def test_e5_a_fork_whose_parent_is_erased_has_a_copy_that_is_redacted(harness: Harness) -> None:
     session, position = said(harness, noise(6_000))
     fork = session.fork("forked")
@@ -243,11 +288,14 @@ def test_e5_forks_of_an_erased_session_carry_its_redactions_through(harness: Har
     assert fork.context().messages and nested.context().messages
 
 
-def test_e5_the_first_pass_notes_the_redaction_in_forks(harness: Harness) -> None:
+def test_e5_the_first_pass_notes_the_redaction_in_forks(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For those that the request had no time for."""
     session, position = said(harness, CANARY)
     fork = session.fork("forked")
-    assert fork.summary() is not None
-    deliver(harness, message_of(session.redact(position)))
+    monkeypatch.setattr(redact, "NOTED_SESSIONS", 1)
+    redaction = session.redact(position)
+    assert session.summary() is None and fork.summary() is not None
+    deliver(harness, message_of(redaction))
     assert next(item.action for item in fork.history()) == "redact"
     assert fork.summary() is None
 

@@ -38,6 +38,9 @@ from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.session_log import SessionLog
 
+NOTED_SESSIONS = 100
+"""Sessions in which a request notes a redaction: some 8 requests each. The job does the rest."""
+
 
 class Redaction:
     """Redacts messages of an engine's sessions."""
@@ -237,11 +240,8 @@ class RedactMessages:
         job = self.start_job(owner, "redact", session_id, options, request)
         self.redaction.overwrite(home, redacted, alone=True)
         if not is_noted:
-            self._note(keys, redacted)
-            if home.session_id != keys.session_id:
-                # Processes that remember the session look for the note; a fork's processes do not remember what is its parent's.
-                with suppress(NotFoundError):
-                    self._note(SessionKeys(home.owner, home.session_id), redacted)
+            family = sorted(self.redaction.family(keys, home, position), key=lambda member: member not in (keys, home))
+            self._note_all(family[:NOTED_SESSIONS], redacted)
         return job
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
@@ -260,9 +260,8 @@ class RedactMessages:
         position, after = redacted.position, cast("str", options.get("after", ""))
         self.redaction.overwrite(home, redacted, alone=True)
         family = self.redaction.family(keys, home, position)
-        for member in family if not ("not_before" in options or options["told"]) else ():
-            with suppress(NotFoundError):
-                self._note(member, redacted)
+        if not ("not_before" in options or options["told"]):
+            self._note_all(family, redacted)
         for member in family:
             if member.session_id <= after:
                 continue
@@ -298,6 +297,11 @@ class RedactMessages:
         done = plus(self.redaction.clear(keys, redacted), {"blobs": self.copies.renew(keys)})
         erased = [engine.erase(keys.owner, keys.session_id, position=redacted.position) for engine in self.memories]
         return plus(done, {"memories": sum(erased)})
+
+    def _note_all(self, family: Sequence[SessionKeys], redacted: Redacted) -> None:
+        for member in family:
+            with suppress(NotFoundError):
+                self._note(member, redacted)
 
     def _note(self, keys: SessionKeys, redacted: Redacted) -> None:
         """Add the redaction to a session's history.

@@ -104,12 +104,12 @@ def commit_line(sealed: SealedCommit, blob_of: Callable[[Payload], bytes]) -> Js
     attributes = sorted(sealed.item.items())
     header = {name: value for name, value in attributes if name != "sk" and not isinstance(value, bytes)}
     binary = {name: value.hex() for name, value in attributes if isinstance(value, bytes)}
-    payloads: JsonObject = {}
-    for payload in sealed.commit.payloads:
-        content = blob_of(payload) if is_blob(payload) else sealed.contents[payload.place]
-        payloads[payload.place] = json.loads(content)
     line: dict[str, Any] = {"position": sealed.commit.header.first, "header": header, "bytes": binary}
     line["events"] = events = [json.loads(event) for event in sealed.lines]
+    payloads: JsonObject = {}
+    for payload in filter(None, map(sealed.commit.payload_of, events)):
+        content = blob_of(payload) if is_blob(payload) else sealed.contents[payload.place]
+        payloads[payload.place] = json.loads(content)
     pairs = enumerate(zip(sealed.lines, events, strict=True))
     escaped = [index for index, (stored, event) in pairs if b"\\ud" in stored and encode_json(event) != stored]
     return line | ({"escaped": escaped} if escaped else {}) | ({"payloads": payloads} if payloads else {})

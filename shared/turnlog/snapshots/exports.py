@@ -8,6 +8,7 @@ equal session from. The file does not name the owner.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import file_digest, sha256
 from tempfile import TemporaryFile
@@ -25,7 +26,7 @@ from turnlog.jobs.worker import StartJobs
 from turnlog.log.caches import session_id_of
 from turnlog.log.headers import GENESIS, Header, short_hash
 from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, export_blob
-from turnlog.log.lines import settings_object
+from turnlog.log.lines import Redacted, settings_object
 from turnlog.log.links import Link, Links
 from turnlog.log.payloads import Payloads
 from turnlog.log.request_keys import request_key
@@ -145,18 +146,16 @@ class ExportSessions:
         state = state_at(self.log, keys, header.last_state)
         answer = session_answer(keys, current, header)
         description = {**answer.model_dump(exclude={"user"}), "settings": settings_object(current.settings)}
+        redacted = list[Redacted]()
         members = {
             "session.json": [encode_json(description)],
-            "messages.jsonl": self._messages(keys, header),
+            "messages.jsonl": self._messages(keys, header, redacted),
             "state.json": [encode_json({"state": state.value, "version": state.version})],
             "history.jsonl": self._history(keys, header),
             "snapshots.jsonl": (
                 encode_json(snapshot_fields(record)) for record in self.log.records.every(keys.snapshots)
             ),
-            "log.jsonl": (
-                encode_json(commit_line(sealed, partial(self.payloads.content, keys)))
-                for sealed in stored_commits(self.log.commits, self.payloads, keys, header.last)
-            ),
+            "log.jsonl": self._commits(keys, header.last, redacted),
             "documents.jsonl": (encode_json(document_line(document)) for document in self.documents.every(keys)),
         }
         folder = f"sessions/{safe_id(keys.session_id)}/"
@@ -168,11 +167,21 @@ class ExportSessions:
             "members": {name: _member(archive, folder + name, lines) for name, lines in members.items()},
         }
 
-    def _messages(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
+    def _commits(self, keys: SessionKeys, last: int, redacted: Sequence[Redacted]) -> Iterator[bytes]:
+        """Yield the commits, without the texts of summaries that cover a redacted message."""
+        for sealed in stored_commits(self.log.commits, self.payloads, keys, last):
+            lines = sealed.lines
+            for message in redacted if sealed.commit.header.kind == "y" else ():
+                lines = tuple(message.redact_lines(lines, sealed.commit.header.first))
+            yield encode_json(commit_line(replace(sealed, lines=lines), partial(self.payloads.content, keys)))
+
+    def _messages(self, keys: SessionKeys, header: Header, redacted: list[Redacted]) -> Iterator[bytes]:
+        """Yield the messages, and add the redacted ones to ``redacted``."""
         after: int | None = 0
         while after is not None:
             page = ReadMessages(self.log)(keys.owner, keys.session_id, after=after, before=header.last + 1)
             yield from (encode_json(message.model_dump()) for message in page.messages)
+            redacted += [Redacted(message.position, b"", b"") for message in page.messages if message.redacted]
             after = page.next
 
     def _history(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:

@@ -313,6 +313,33 @@ def test_many_erasures_share_few_purges(tmp_path: Path, shift: list[int], monkey
     assert places_of(tmp_path) == {}
 
 
+@pytest.mark.parametrize("by_another_process", [False, True])
+def test_an_erasure_that_follows_another_is_purged_after_a_pause(
+    tmp_path: Path, shift: list[int], monkeypatch: pytest.MonkeyPatch, by_another_process: bool
+) -> None:
+    purge, purges, url = SqliteDatabase.purge, list[int](), f"sqlite:///{tmp_path}/a.db"
+
+    def slowly(self: SqliteDatabase) -> None:
+        purge(self)
+        purges.append(1)
+        shift[0] += 2_000
+
+    monkeypatch.setattr(SqliteDatabase, "purge", slowly)
+    with Turnlog.open(url, worker=False) as log, Turnlog.open(url, worker=False) as other:
+        sessions = [log.sessions.create(f"s{number}") for number in range(3)]
+        for session in sessions:
+            session.append({"role": "user", "content": CANARY})
+        jobs = [sessions[0].erase(), sessions[1].redact(2), sessions[2].erase()]
+        log.run_jobs()
+        assert len(purges) == 1 and places_of(tmp_path) != {}
+        shift[0] += 20_000
+        (other if by_another_process else log).run_jobs()
+        assert len(purges) == 2 and places_of(tmp_path) == {}
+        assert {log.job(job.job_id).status for job in jobs} == {"queued"}
+        drained(log, shift)
+        assert {log.job(job.job_id).status for job in jobs} == {"done"}
+
+
 def test_a_redaction_whose_second_pass_finds_nothing_purges_once(
     tmp_path: Path, shift: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,7 +369,8 @@ def test_a_purge_before_the_end_of_an_erasure_is_not_enough(tmp_path: Path) -> N
 
     with closing(SqliteDatabase(tmp_path / "a.db")) as database:
         purging = Purging(SqliteItemTable(database), Store(tmp_path / "blobs"), clock)
-        mark = purging.after_first_pass()
+        mark = purging.mark()
+        assert purging.after_first_pass(mark, 900) == 900
         assert len(purges) == 1
         purging.after_last_pass(mark)
         assert len(purges) == 1  # begun after the mark
@@ -364,9 +392,11 @@ def test_first_passes_purge_after_a_pause_of_nine_times_the_last_purge(tmp_path:
 
     with closing(SqliteDatabase(tmp_path / "a.db")) as database:
         purging = Purging(SqliteItemTable(database), Store(tmp_path / "blobs"), clock)
-        for seconds, count in ((0, 1), (0, 1), (17.999, 1), (0.001, 2), (-3_582, 2), (-0.001, 3)):
+        cases = ((0, 1, 900), (0, 1, 18), (17.999, 1, 1), (0.001, 2, 900), (-3_582, 2, 900), (-0.001, 3, 900))
+        for seconds, count, delay in cases:
             clock.advance(seconds)
-            mark = purging.after_first_pass()
+            mark = purging.mark()
+            assert purging.after_first_pass(mark, 900) == delay
             assert len(purges) == count, (seconds, "a clock that went back by an hour counts as none")
         purging.after_last_pass(mark)
         assert len(purges) == 3, "the last one had begun after its mark"

@@ -134,7 +134,7 @@ def test_a_session_without_a_limit_never_expires(harness: Harness) -> None:
     assert not harness.app.erasure.fence(KEYS, if_expired=True), "it is being erased, and has not expired"
 
 
-def test_a_second_pass_that_comes_early_waits_until_it_is_due() -> None:
+def test_a_second_pass_that_comes_early_waits_until_it_is_due(harness: Harness) -> None:
     options: Any = {"not_before": 1_500}
-    assert until_due(options, {}, 1_000) == Later({}, options, 1), "a queue waits whole seconds"
-    assert until_due(options, {}, 1_500) is None
+    assert until_due(harness.app.erasure, options, {}, 1_000) == Later({}, options, 1), "a queue waits whole seconds"
+    assert until_due(harness.app.erasure, options, {}, 1_500) is None

@@ -124,7 +124,7 @@ class EraseSessions:
         keys, now = SessionKeys(owner, session_id), self.log.clock.now_ms()
         if self.erasure.identity(keys) != options["first"]:
             return receipt("erased", counts_of(options))
-        if (early := until_due(options, receipt("erasing", counts_of(options)), now)) is not None:
+        if (early := until_due(self.erasure, options, receipt("erasing", counts_of(options)), now)) is not None:
             return early
         if options.get("release"):
             return receipt("released" if self._release(keys, now + WORK_MS) else "kept", {})
@@ -247,10 +247,16 @@ def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
             log.records.replace(record_keys, bare, while_status=record.status, ttl_seconds=TTL_SECONDS)
 
 
-def until_due(options: JsonObject, result: JsonObject, now_ms: int) -> Later | None:
-    """Return the unchanged job, delayed until its second pass is due; None when it is due now, and in the first pass."""
+def until_due(erasure: Erasure, options: JsonObject, result: JsonObject, now_ms: int) -> Later | None:
+    """Return the unchanged job, delayed until its second pass is due; None when it is due now, and in the first pass.
+
+    Purge what a first pass has erased in the pause after another purge.
+    """
     wait_ms = cast("int", options.get("not_before", 0)) - now_ms
-    return Later(result, options, -(-wait_ms // 1000)) if wait_ms > 0 else None
+    if wait_ms <= 0:
+        return None
+    mark = str(cast("JsonObject", options.get("purge", {})).get("mark", ""))
+    return Later(result, options, erasure.purging.after_first_pass(mark, -(-wait_ms // 1000)))
 
 
 def second_pass(
@@ -261,9 +267,11 @@ def second_pass(
     With ``purges_now``, purge what the first pass has erased. The many sessions that expire wait, and share the later purge.
     """
     due: JsonObject = {**options, "counts": counts, "not_before": now_ms + SECOND_PASS_SECONDS * 1000 - _EARLY_MS}
-    mark = erasure.purging.after_first_pass() if purges_now else erasure.purging.mark()
+    mark, delay = erasure.purging.mark(), SECOND_PASS_SECONDS
     due["purge"] = {"mark": mark, "erased": _without_requests(counts)}
-    return Later(receipt(status, counts), due, SECOND_PASS_SECONDS)
+    if purges_now:
+        delay = erasure.purging.after_first_pass(mark, delay)
+    return Later(receipt(status, counts), due, delay)
 
 
 def purge_after_last_pass(erasure: Erasure, options: JsonObject, counts: JsonObject) -> None:
@@ -341,7 +349,7 @@ class EraseUsers:
         before the request, and what exists was stored after it: the job is over. No clocks are compared.
         """
         now, counts = self.log.clock.now_ms(), counts_of(options)
-        if (early := until_due(options, receipt("erasing", counts), now)) is not None:
+        if (early := until_due(self.erasure, options, receipt("erasing", counts), now)) is not None:
             return early
         mark = cast("int | None", options.get("mark", self._standing(owner)))
         if mark is None and "not_before" not in options:

@@ -382,14 +382,16 @@ class Purging:
         """Return a mark for `after_last_pass`. A purge that begins after it removes everything that was erased before it."""
         return f"{self._process}-{self._begun}"
 
-    def after_first_pass(self) -> str:
-        """Purge after an erasure's first pass, unless a purge was done recently. Return a mark for `after_last_pass`."""
-        mark = self.mark()
-        now = self._clock.now_ms()
-        # After the clock went back, this may purge once more than needed.
-        if not now < self._idle_until_ms <= now + 3_600_000:
-            self._purge()
-        return mark
+    def after_first_pass(self, mark: str, due_seconds: int) -> int:
+        """Purge after an erasure's first pass, unless a purge that began after ``mark`` has ended.
+
+        Return the seconds until the job's next part: ``due_seconds``, or the rest of the pause that follows another purge.
+        """
+        pause_ms = self._idle_until_ms - self._clock.now_ms()
+        if 0 < pause_ms <= 3_600_000:  # after the clock went back, this may purge once more than needed
+            return min(due_seconds, -(-pause_ms // 1000))
+        self.after_last_pass(mark)
+        return due_seconds
 
     def after_last_pass(self, mark: str) -> None:
         """Purge after an erasure's last pass, unless a purge that began after ``mark`` has ended.

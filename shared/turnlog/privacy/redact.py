@@ -251,7 +251,7 @@ class RedactMessages:
         """
         keys, now = SessionKeys(owner, session_id), self.log.clock.now_ms()
         counts = cast("JsonObject", options.get("counts", {"commits": 0, "parts": 0, "blobs": 0, "memories": 0}))
-        if (early := until_due(options, receipt("redacting", counts), now)) is not None:
+        if (early := until_due(self.erasure, options, receipt("redacting", counts), now)) is not None:
             return early
         place = self._find(keys, options)
         if place is None:

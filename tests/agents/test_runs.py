@@ -620,8 +620,12 @@ def test_an_answer_of_responses_that_has_failed_says_why(session: Session, event
     error = {"code": "server_error", "message": "The model is overloaded."}
     whole = {"object": "response", "status": "failed", "output": [], "error": error}
     run = session.run(Script(whole), format="openai_responses")
-    with pytest.raises(InvalidInputError, match=r"no message \(finish: failed\)"):
+    with pytest.raises(UnavailableError, match=r"answer has failed: The model is overloaded\."):
         run.send("Hi")
+    partial = {**whole, "output": says("Hel", "openai_responses")["output"], "error": None}
+    with pytest.raises(UnavailableError, match=r"answer has failed$"):
+        session.run(Script(partial), format="openai_responses").resume()
+    assert [message.status for message in session.messages()] == ["complete", "interrupted"]
     fields = {"response": whole} if event == "response.failed" else error
     run = session.run(Script(lambda: iter([{"type": event, **fields}])), format="openai_responses")
     with pytest.raises(UnavailableError, match=r"ended before .*: The model is overloaded\."):

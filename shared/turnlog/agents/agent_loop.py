@@ -24,6 +24,7 @@ from turnlog.agents.functions import (
     bind_call,
     error_text,
     events_of,
+    failure_of,
     is_stream,
     reply_of,
     text_of,
@@ -180,6 +181,9 @@ class AgentLoop:
         if is_stream(value):
             return (yield from self._streamed(value))
         reply = reply_of(value, plan.format)
+        if (failure := failure_of(value, reply)) is not None:
+            yield from self._interrupted(reply.messages)
+            raise UnavailableError(": ".join(filter(None, ("the model's answer has failed", failure))))
         if not reply.messages:
             raise InvalidInputError(f"the model gave no message (finish: {reply.finish_reason})", code="empty_reply")
         return reply
@@ -195,19 +199,18 @@ class AgentLoop:
         try:
             yield StreamEvents(events, take)
         except BaseException:
-            yield from self._interrupted(reply)
+            yield from self._interrupted(reply.accumulated.messages)
             raise
         reply.check()
         accumulated = reply.accumulated
         if accumulated.is_broken or accumulated.finish_reason is None:
-            yield from self._interrupted(reply)
+            yield from self._interrupted(accumulated.messages)
             texts = ("the model's stream ended before its answer was complete", accumulated.error_text)
             raise UnavailableError(": ".join(filter(None, texts)), code="broken_stream")
         return Reply(accumulated.messages, accumulated.usage, accumulated.finish_reason)
 
-    def _interrupted(self, reply: StreamedReply) -> Step:
+    def _interrupted(self, messages: Sequence[Mapping[str, Any]]) -> Step:
         """Append a partial reply as interrupted: it is kept, and is in no window."""
-        messages = reply.accumulated.messages
         if messages:
             yield self.run.append(messages, [{"status": "interrupted"}] * len(messages), run=self.run.state())
 

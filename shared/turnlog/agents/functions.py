@@ -22,7 +22,7 @@ from turnlog.core.errors import InvalidInputError, RunLostError
 from turnlog.core.json_values import JsonObject, python_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Media
-from turnlog.providers.blocks import RAW
+from turnlog.providers.blocks import RAW, string_of
 from turnlog.sessions.context_models import WindowAnswer
 
 if TYPE_CHECKING:
@@ -265,6 +265,13 @@ def reply_of(value: Any, format: str) -> Reply:
         kinds = "a message, messages, a Reply, its provider's answer or a stream (a manager's is what `with` gives)"
         detail = f"a model must return {kinds}, not {type(value).__name__}"
         raise InvalidInputError(detail, code="not_a_reply") from error
+
+
+def failure_of(value: Any, reply: Reply) -> str | None:
+    """Return the provider's text of why its whole answer has failed, empty without one; None for an answer that has not."""
+    if reply.finish_reason != "failed" or isinstance(value, Reply | Sequence):
+        return None
+    return string_of(mapping_or_empty(as_mapping(value).get("error")).get("message"))
 
 
 NOT_A_MESSAGE = "not_a_message"

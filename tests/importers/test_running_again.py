@@ -88,12 +88,34 @@ def test_two_imports_at_once_write_it_once(harness: Any, tmp_path: Path) -> None
 
 
 def test_who_writes_into_the_session_meanwhile_stops_the_import(log: Turnlog, tmp_path: Path) -> None:
-    (source,) = read(SourceFile(written(tmp_path, "long.json", long_flat())))
     session = log.sessions.of("long")
     before_write(log, 3, lambda: session.append({"role": "user", "content": "me too"}))
-    with pytest.raises(HeadMismatchError):
-        import_session(log, source)
+    path = written(tmp_path, "long.json", long_flat())
+    (row,) = import_files(log, [path]).sessions
+    assert isinstance(row.error, HeadMismatchError)
     assert log.sessions.get("long").info().messages == 26
+    assert (row.status, row.messages, row.present, row.written) == ("refused", 60, 0, 25)
+    (row,) = import_files(log, [path]).sessions
+    assert isinstance(row.error, SourceChangedError)
+    assert (row.status, row.messages, row.present, row.written) == ("refused", 60, 25, 0)
+
+
+@pytest.mark.parametrize("write", ["compress", "put_state", "update"])
+def test_a_commit_without_messages_does_not_stop_the_import(harness: Any, tmp_path: Path, write: str) -> None:
+    """The background worker publishes a summary of what an import has written so far."""
+    log, other = harness.log(), harness.log()
+    (source,) = read(SourceFile(written(tmp_path, "long.json", long_flat())))
+    session = log.sessions.of("long")
+    writes = {
+        "compress": lambda: session.compress(keep_loops=1),
+        "put_state": lambda: session.put_state({"a": 1}),
+        "update": lambda: session.update(title="mine"),
+    }
+    before_write(log, 2, writes[write])
+    before_write(other, 3, lambda: import_session(log, source))
+    row = import_session(other, source)
+    assert (row.status, row.written) == ("new", 60)
+    assert [message.body["content"] for message in session.messages()] == [f"message {at}" for at in range(60)]
 
 
 def test_a_second_import_sends_no_write(harness: Any, tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def _shown(report: Report) -> RenderableType:
         if row.error is not None:
             shown.append(Text(f"{one_line(row.error.detail, 300)} ({row.error.error_code})", style="red"))
     done = "would be written (dry run)" if report.dry_run else "written"
-    sessions = sum(1 for row in report.sessions if row.status in ("new", "grown", "settings"))
+    sessions = sum(1 for row in report.sessions if row.written or row.status in ("new", "settings"))
     counts = f"{counted(report.written, 'message')} of {counted(sessions, 'session')} {done}"
     shown.append(Text(f"\n{counts}, {report.seconds:.1f} s", style="bold green" if report.ok else "bold red"))
     return Group(*shown)

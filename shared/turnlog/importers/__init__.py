@@ -27,7 +27,7 @@ from turnlog.importers.models import (
     SourceSession,
     UnknownSourceError,
 )
-from turnlog.importers.writing import import_session
+from turnlog.importers.writing import import_session, write_session
 from turnlog.ports import Clock
 
 __all__ = [
@@ -62,24 +62,16 @@ def _session_shape(
     recognises: Callable[[SourceFile], bool],
     read: Callable[[SourceFile], Iterator[SourceSession]],
 ) -> Shape:
-    """Return a shape whose sessions `import_session` writes. A refused session does not stop the others."""
+    """Return a shape whose sessions `write_session` writes. A refused session does not stop the others."""
 
     def run(log: Turnlog, file: SourceFile, dry_run: bool) -> Iterator[SessionReport]:
         for source in read(file):
+            row = SessionReport.of(source, file.name)
             try:
-                yield import_session(log, source, file=file.name, dry_run=dry_run)
+                write_session(log, source, row, dry_run=dry_run)
             except (InvalidInputError, ConflictError) as error:
-                yield SessionReport(
-                    file.name,
-                    source.shape,
-                    source.id,
-                    source.source_id,
-                    "refused",
-                    messages=len(source.messages),
-                    skipped=list(source.skipped),
-                    warnings=list(source.warnings),
-                    error=error,
-                )
+                row.status, row.error = "refused", error
+            yield row
 
     return Shape(name, label, recognises, run)
 

@@ -198,6 +198,12 @@ class SourceSession:
     skipped: tuple[SourceRemark, ...] = ()
     warnings: tuple[SourceRemark, ...] = ()
 
+    @property
+    def times(self) -> dict[str, str]:
+        """The times of the first and last message, for a source whose session has no times of its own."""
+        times = [message.created_at for message in self.messages if message.created_at is not None]
+        return {"created_at": times[0], "updated_at": times[-1]} if times else {}
+
 
 def session_id_of(source_id: str) -> str:
     """Return the source's id when it is valid, else an id derived from it; equal sources give equal ids."""
@@ -305,6 +311,23 @@ class SessionReport:
     first_at: str | None = None
     last_at: str | None = None
     error: TurnlogError | None = None
+
+    @classmethod
+    def of(cls, source: SourceSession, file: str) -> SessionReport:
+        """Return the report of a session before anything is compared."""
+        times = source.times
+        return cls(
+            file,
+            source.shape,
+            source.id,
+            source.source_id,
+            "same",
+            messages=len(source.messages),
+            skipped=list(source.skipped),
+            warnings=list(source.warnings),
+            first_at=times.get("created_at"),
+            last_at=times.get("updated_at"),
+        )
 
     def as_json(self) -> dict[str, Any]:
         names = ("file", "shape", "session_id", "source_id", "status", "messages", "present", "written", "more")

@@ -4,7 +4,7 @@ The log is read at each import, and no record of earlier imports is kept. So a k
 repeated import writes nothing, and the import of a source that has grown appends what is new.
 
 Each commit's idempotency key is made of its content and the head before it, so a repeated commit has one effect. A commit is
-refused when another writer has appended in between.
+refused when another writer has appended messages in between; a summary may come in between.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from turnlog.client import parts_of
 from turnlog.client.model import Session, Turnlog
-from turnlog.core.errors import InvalidInputError, NotFoundError, SessionEndedError
+from turnlog.core.errors import HeadMismatchError, InvalidInputError, NotFoundError, SessionEndedError
 from turnlog.core.json_values import canonical_json, encode_json, json_pointer, without_none
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import milliseconds_of
@@ -33,7 +33,7 @@ from turnlog.importers.models import (
     with_extra,
 )
 from turnlog.providers.registry import codec_of
-from turnlog.sessions.message_models import MAX_APPEND_BYTES, StoredMessage
+from turnlog.sessions.message_models import MAX_APPEND_BYTES, Appended, StoredMessage
 from turnlog.sessions.models import Session as SessionInfo
 
 MAX_META_BYTES, EARLIER_BODY_BYTES = 2 * 1024 * 1024, 1024 * 1024
@@ -120,7 +120,8 @@ class ComparedSession:
     """The comparison of a source's session with the log.
 
     ``present`` are the source's messages that the log has, with their positions; ``missing`` are the others. ``passed`` counts
-    interrupted messages of the log that the source has no more, ``more`` the messages behind its last one.
+    interrupted messages of the log that the source has no more, ``more`` the messages behind its last one. ``refusal`` names the
+    first message that differs: then nothing may be written.
     """
 
     present: tuple[tuple[int, SourceMessage], ...]
@@ -128,11 +129,12 @@ class ComparedSession:
     changed: tuple[SourceRemark, ...]
     passed: int
     more: int
+    refusal: SourceChangedError | None
 
 
 def compare(source: SourceSession, stored: Iterable[StoredMessage]) -> ComparedSession:
-    """Compare a source with the log. Raises `SourceChangedError` at the first message that differs."""
-    waiting = deque(source.messages)
+    """Compare a source with the log, up to the first message that differs."""
+    waiting, refusal = deque(source.messages), None
     present, changed = list[tuple[int, SourceMessage]](), list[SourceRemark]()
     passed = more = 0
     for entry in stored:
@@ -150,13 +152,14 @@ def compare(source: SourceSession, stored: Iterable[StoredMessage]) -> ComparedS
         else:
             place = waiting[0].place
             text = f"{place} of {source.source_id[:80]!r} is not message {entry.position} of session {source.id!r}"
-            raise SourceChangedError(text, details={"place": place, "position": entry.position})
+            refusal = SourceChangedError(text, details={"place": place, "position": entry.position})
+            break
     missing = list[SourceMessage]()
     for message in waiting:
         cut_message, cut = fitted(message, source.format)
         missing.append(cut_message)
         changed += cut
-    return ComparedSession(tuple(present), tuple(missing), tuple(changed), passed, more)
+    return ComparedSession(tuple(present), tuple(missing), tuple(changed), passed, more, refusal)
 
 
 def _take_match(
@@ -192,6 +195,8 @@ def _is_same(message: SourceMessage, stored: StoredMessage) -> bool:
 
 STATE_NOT_OVERWRITTEN = "state_kept"
 ACTION = "import"
+Places: TypeAlias = Sequence[tuple[int, SourceMessage]]
+"""Messages of a source with their positions in the log."""
 _CREATED = 1
 """Head of a new session. When another import was faster, its commits have the same keys as these."""
 
@@ -201,6 +206,13 @@ def import_session(log: Turnlog, source: SourceSession, *, file: str = "", dry_r
 
     A dry run reads the log and writes to memory.
     """
+    row = SessionReport.of(source, file)
+    write_session(log, source, row, dry_run=dry_run)
+    return row
+
+
+def write_session(log: Turnlog, source: SourceSession, row: SessionReport, *, dry_run: bool) -> None:
+    """Import one session, and fill its report as far as the import comes. See `import_session`."""
     if source.refusal is not None:
         raise source.refusal
     existing = _existing(log, source.id)
@@ -208,19 +220,22 @@ def import_session(log: Turnlog, source: SourceSession, *, file: str = "", dry_r
         existing = _existing(log, earlier)
         source = source if existing is None else replace(source, id=earlier)
     comparison = compare(source, existing.messages if existing is not None else ())
+    row.session_id, row.present, row.more = source.id, len(comparison.present), comparison.more + comparison.passed
+    if comparison.refusal is not None:
+        raise comparison.refusal
+    row.messages, row.changed = row.present + len(comparison.missing), list(comparison.changed)
     if existing is not None and existing.info.status == "ended" and comparison.missing:
         raise SessionEndedError(f"session {source.id!r} has ended, and {comparison.missing[0].place} is not in it")
     _check(source, comparison.missing)
-    row = _row(source, comparison, file)
     if not source.messages and not source.state and existing is None:
         row.status = "skipped"
         row.skipped.append(SourceRemark("session", "no_messages"))
-        return row
-    if dry_run:
+    elif dry_run:
         with Turnlog.open("memory://") as scratch:
             copy = _copy_to_memory(scratch, existing) if existing is not None else None
-            return _write(scratch, source, comparison, row, copy)
-    return _write(log, source, comparison, row, existing)
+            _write(scratch, source, comparison, row, copy)
+    else:
+        _write(log, source, comparison, row, existing)
 
 
 class _Existing(NamedTuple):
@@ -252,38 +267,14 @@ def _check(source: SourceSession, messages: Iterable[SourceMessage]) -> None:
             raise InvalidInputError(text, code=error.error_code, problems=error.problems) from error
 
 
-def _row(source: SourceSession, comparison: ComparedSession, file: str) -> SessionReport:
-    """Return the report of a comparison, before anything is written."""
-    times = _times(source)
-    return SessionReport(
-        file=file,
-        shape=source.shape,
-        session_id=source.id,
-        source_id=source.source_id,
-        status="same",
-        messages=len(comparison.present) + len(comparison.missing),
-        present=len(comparison.present),
-        more=comparison.more + comparison.passed,
-        changed=list(comparison.changed),
-        skipped=list(source.skipped),
-        warnings=list(source.warnings),
-        first_at=times.get("created_at"),
-        last_at=times.get("updated_at"),
-    )
-
-
 def _write(
-    log: Turnlog,
-    source: SourceSession,
-    comparison: ComparedSession,
-    row: SessionReport,
-    existing: _Existing | None,
-) -> SessionReport:
-    """Create the session or continue it, append missing messages, and return the report."""
-    places = list(comparison.present)
+    log: Turnlog, source: SourceSession, comparison: ComparedSession, row: SessionReport, existing: _Existing | None
+) -> None:
+    """Create the session or continue it, and append missing messages."""
+    places, missing = list(comparison.present), comparison.missing
     if existing is None:
         row.status = "new"
-        expected = [*places, *enumerate(comparison.missing, start=2)]
+        expected = [*places, *enumerate(missing, start=2)]
         metadata = with_extra(_own(source), _imported(source, expected))
         session = log.sessions.create(
             source.id, **source.settings, state=source.state, metadata=metadata, if_exists="return"
@@ -291,36 +282,43 @@ def _write(
         info, head = session.info(), _CREATED
     else:
         session, info, head = existing.session, existing.info, existing.info.head
-    missing = comparison.missing
+        row.status = "grown" if missing else "same"
     for part in parts_of([message.body for message in missing], [message.meta for message in missing]):
         batch = missing[part]
-        if row.status == "same":
-            row.status = "grown"
-        answer = session.append(
-            *(message.body for message in batch),
-            meta=[message.meta for message in batch],
-            format=source.format,
-            if_head=head,
-            lenient=True,
-            idempotency_key=_idempotency_key(source, head, batch),
-        )
-        head = answer.head
+        answer = _append(session, source, head, batch)
+        head, row.written = answer.head, row.written + len(batch)
         places += enumerate(batch, start=answer.first)
-        row.written += len(batch)
         row.warnings += [
             SourceRemark(batch[warning.position - answer.first].place, warning.code) for warning in answer.warnings
         ]
     if _update_settings(session, info, source, places, row) and row.status == "same":
         row.status = "settings"
-    return row
+
+
+def _append(session: Session, source: SourceSession, head: int, batch: Sequence[SourceMessage]) -> Appended:
+    """Append messages behind ``head``, or behind later commits without messages, such as a summary.
+
+    Raises `HeadMismatchError` when messages of another writer follow ``head``.
+    """
+    end = head
+    while True:
+        try:
+            return session.append(
+                *(message.body for message in batch),
+                meta=[message.meta for message in batch],
+                format=source.format,
+                if_head=end,
+                lenient=True,
+                idempotency_key=_idempotency_key(source, head, batch),
+            )
+        except HeadMismatchError as error:
+            if session.page(after=head, limit=1).messages:
+                raise
+            end = int(error.details["head"])
 
 
 def _update_settings(
-    session: Session,
-    info: SessionInfo,
-    source: SourceSession,
-    places: Sequence[tuple[int, SourceMessage]],
-    row: SessionReport,
+    session: Session, info: SessionInfo, source: SourceSession, places: Places, row: SessionReport
 ) -> bool:
     """Update settings and state to the source's, unless an earlier import has set them already.
 
@@ -356,7 +354,7 @@ def _own(source: SourceSession) -> dict[str, Any]:
     return {name: value for name, value in (source.metadata or {}).items() if name != IMPORTED}
 
 
-def _imported(source: SourceSession, places: Sequence[tuple[int, SourceMessage]]) -> dict[str, Any]:
+def _imported(source: SourceSession, places: Places) -> dict[str, Any]:
     """Return the origin that the session's metadata records. Equal sources give an equal origin."""
     extra = {
         f"source_{name}" if name in _RESERVED else name: shallow(value)
@@ -369,7 +367,7 @@ def _imported(source: SourceSession, places: Sequence[tuple[int, SourceMessage]]
         "settings": _digest([source.settings, source.metadata]),
         "state": _digest(source.state or {}),
         "messages": len(places),
-        **_times(source),
+        **source.times,
         **extra,
     }
     if source.metadata is not None and IMPORTED in source.metadata:
@@ -382,13 +380,7 @@ def _imported(source: SourceSession, places: Sequence[tuple[int, SourceMessage]]
 _RESERVED = frozenset({"from", "id", "settings", "state", "metadata", "messages", "last_sent_at", "last_sent_position"})
 
 
-def _times(source: SourceSession) -> dict[str, str]:
-    """Return the times of the first and last message, for a source whose session has no times of its own."""
-    times = [message.created_at for message in source.messages if message.created_at is not None]
-    return {"created_at": times[0], "updated_at": times[-1]} if times else {}
-
-
-def _last_sent(moment: str, places: Sequence[tuple[int, SourceMessage]]) -> int | None:
+def _last_sent(moment: str, places: Places) -> int | None:
     """Return the position of the newest message at or before a time: the model has seen it. Skips messages without a time."""
     limit = milliseconds_of(moment)
     for position, message in reversed(places):

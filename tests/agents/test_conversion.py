@@ -88,12 +88,17 @@ def test_one_call_validates_names_the_state_it_saved_and_is_in_the_history(harne
         ({"compression_applied": "no"}, "wrong_type", "/compression_applied"),
         ({"their_own": {"when": math.inf}}, "not_stored", "/their_own/when"),
         ({"their_own": object()}, "not_stored", "/their_own"),
+        ({7: "seven"}, "not_stored", "/7"),
+        ({"system_prompt": "x" * 1_000_001}, "invalid_system", "/system_prompt"),
+        ({"system_prompt": "\ud83d"}, "invalid_system", "/system_prompt"),
     ],
 )
-def test_a_problem_is_told_and_stops_nothing(change: dict[str, Any], code: str, pointer: str) -> None:
+def test_a_problem_is_told_and_stops_nothing(change: dict[Any, Any], code: str, pointer: str) -> None:
     with Turnlog.open("memory://") as log:
         session = session_of(log)
-        saved = save_graph_state(session, graph_state(**change, errors=["an older one"]))
+        saved = save_graph_state(session, {**graph_state(errors=["an older one"]), **change})
+        agent = session.agent("main").state
+        assert "their_own" in change or agent["graph"]["values"]["their_own"] == graph_state()["their_own"]
         assert (code, pointer) in [(problem.code, problem.pointer) for problem in saved.problems]
         result = saved.state["metadata"]["validation_errors"]
         assert saved.state["errors"][0] == "an older one" and saved.state["errors"][1]["errors"] == result != []
@@ -306,11 +311,33 @@ def test_what_a_strict_session_refuses_is_a_problem_and_the_rest_is_kept(log: Tu
     assert session.agent("main").state["iteration"] == 3
 
 
-def test_a_state_that_the_session_refuses_is_a_problem_and_the_messages_are_kept(log: Turnlog) -> None:
-    session = session_of(log)
-    saved = save_graph_state(session, {"messages": messages(2), "dump": "x" * (6 * 1024 * 1024)})
-    assert [problem.code for problem in saved.problems] == ["too_large"]
-    assert saved.state["metadata"]["validation_errors"] and bodies(session) == messages(2)
+@pytest.mark.parametrize(
+    ("large", "lost"),
+    [
+        ({"dump": "x" * (6 * 1024 * 1024)}, ["/dump"]),
+        (
+            {"dump": "x" * 3_000_000, "tools": [{"name": "y" * 4_000_000}], "context": {"z": "z" * 1_000_000}},
+            ["/tools"],
+        ),
+        ({"dump": [1] * 200_000, "context": {"a": [1] * 100_000}}, ["/dump"]),
+    ],
+)
+def test_values_that_are_too_large_are_problems_and_all_others_are_stored(
+    log: Turnlog, large: dict[str, Any], lost: list[str]
+) -> None:
+    session, state = session_of(log), graph_state(**large, errors=["an older one"])
+    save_graph_state(session, graph_state(dump="small"))
+    saved = save_graph_state(session, state)
+    assert [(problem.code, problem.pointer) for problem in saved.problems] == [
+        ("too_large", pointer) for pointer in lost
+    ]
+    names = {pointer[1:] for pointer in lost}
+    loaded = load_graph_state(session).state
+    kept = {name: value for name, value in state.items() if name not in {*names, "errors"}}
+    assert {name: value for name, value in loaded.items() if name not in ("metadata", "errors")} == kept
+    assert loaded["errors"] == saved.state["errors"] and loaded["errors"][0] == "an older one"
+    loaded = load_graph_state(session, handlers=saved.handlers).state
+    assert all(loaded[name] == state[name] for name in names)
 
 
 def test_two_conversions_at_once_append_once(harness: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from turnlog.client.model import Session
 from turnlog.core.agent_state import validate
 from turnlog.core.errors import Problem
-from turnlog.core.json_values import json_pointer
+from turnlog.core.json_values import is_unicode, json_pointer
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.snapshots.routes import Snapshot
 
@@ -42,6 +42,7 @@ _TYPES: dict[str, type] = {
     "metadata": dict,
     FULL: list,
 }
+_MAX_SYSTEM = 1_000_000
 
 
 def problems_of(
@@ -66,7 +67,15 @@ def problems_of(
     for name, expected in _TYPES.items():
         if values.get(name) is not None and not isinstance(values[name], expected):
             renamed.append(Problem("wrong_type", f"/{name}", f"{name} is not {_WORDS[expected]} or null"))
+    if isinstance(system := values.get("system_prompt"), str) and not (is_system(system) or system == ""):
+        message = f"a session has no such system text: over {_MAX_SYSTEM:,} characters, or with half a character"
+        renamed.append(Problem("invalid_system", "/system_prompt", message))
     return renamed
+
+
+def is_system(text: str) -> bool:
+    """Return whether a session takes the text for its system text."""
+    return 0 < len(text) <= _MAX_SYSTEM and is_unicode(text)
 
 
 _WORDS = {str: "a string", dict: "an object", list: "a list", bool: "true, false"}
@@ -114,11 +123,11 @@ def split_storable(values: Mapping[str, Any]) -> tuple[dict[str, Any], Handlers,
 
     Returns the JSON, the values that are not JSON by their places, and a problem for each of these that a restart loses.
     """
-    handlers, problems = Handlers(), list[Problem]()
-    stored = {}
+    stored, handlers, problems = dict[str, Any](), Handlers(), list[Problem]()
     for name, value in values.items():
-        json_value = _extract(value, (name,), handlers, problems)
-        if json_value is not _REMOVED:
+        if not isinstance(name, str):
+            _hold(value, (name,), f"a key that is {type(name).__name__}", handlers, problems)
+        elif (json_value := _extract(value, (name,), handlers, problems)) is not _REMOVED:
             stored[name] = json_value
     return stored, handlers, problems
 
@@ -131,7 +140,7 @@ def put_back(values: dict[str, Any], handlers: Mapping[Place, Any]) -> dict[str,
             holder = _step(holder, step)
         last = place[-1]
         if isinstance(holder, dict):
-            holder.setdefault(str(last), value)
+            holder.setdefault(last if len(place) == 1 else str(last), value)
         elif isinstance(holder, list) and isinstance(last, int) and last < len(holder) and holder[last] is None:
             holder[last] = value
     return values
@@ -158,9 +167,14 @@ def _extract(value: Any, place: Place, handlers: Handlers, problems: list[Proble
     if may_nest and isinstance(value, list | tuple):
         items = [_extract(item, (*place, index), handlers, problems) for index, item in enumerate(value)]
         return [None if item is _REMOVED else item for item in items]
+    return _hold(value, place, type(value).__name__, handlers, problems)
+
+
+def _hold(value: Any, place: Place, kind: str, handlers: Handlers, problems: list[Problem]) -> Any:
+    """Put a value that is not JSON into ``handlers``, and return `_REMOVED`. Data is a problem, too."""
     handlers[place] = value
     if not callable(value):
-        message = f"{type(value).__name__} is not JSON that we keep: it is put back, but a restart loses it"
+        message = f"{kind} is not JSON that we keep: it is put back, but a restart loses it"
         problems.append(Problem("not_stored", json_pointer(place), message))
     return _REMOVED
 

@@ -18,6 +18,7 @@ from turnlog.agents.graph_state.checks import (
     Handlers,
     Place,
     has_compressed,
+    is_system,
     listed_problems,
     problems_of,
     put_back,
@@ -42,8 +43,10 @@ from turnlog.client.model import Session
 from turnlog.core.agent_state import DEFAULT_AGENT
 from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TurnlogError, VersionMismatchError
 from turnlog.core.identity import check_agent_id
+from turnlog.core.json_values import encode_json, json_pointer, without_none
 from turnlog.engines import RandomIds
 from turnlog.sessions.message_models import StoredMessage
+from turnlog.sessions.state_store import MAX_STATE_BYTES
 
 GRAPH = "graph"
 """The field of an agent's execution state that holds the graph's other values."""
@@ -129,8 +132,7 @@ class Saving:
     def run(self, snapshot: str | None) -> Converted:
         """Save the state, and return it with the metadata of the conversion."""
         aligned, positions = self._append_messages()
-        state = with_problems(self._checked.values, self._problems)
-        self._store_state(state, aligned, positions)
+        state = self._store_state(aligned, positions)
         return record_conversion(
             self._session,
             state,
@@ -167,23 +169,40 @@ class Saving:
             known = None
         return None if run_id is None or known is None else bool(known == run_id)
 
-    def _store_state(self, state: Mapping[str, Any], aligned: Aligned, positions: Sequence[int]) -> None:
-        """Store the execution state and the graph's other values; a refusal becomes a problem."""
-        own_fields, _, _ = split_storable({name: state[name] for name in ("metadata", "errors") if name in state})
-        values = {**self._checked.stored, **own_fields}
-        fields = valid_fields(values, self._checked.agent_id)
-        kept = {
-            "values": {name: value for name, value in values.items() if name not in fields},
-            "view": self._view(aligned, positions[-1] if positions else aligned.head),
-            "lists": self._checked.lists,
-        }
-        try:
-            self._store({**fields, GRAPH: kept}, values)
-        except InvalidInputError as error:
-            self._problems.append(Problem(error.error_code, "", error.detail))
+    def _store_state(self, aligned: Aligned, positions: Sequence[int]) -> dict[str, Any]:
+        """Store the execution state and the graph's other values, and return the state. A refusal becomes a problem."""
+        view = self._view(aligned, positions[-1] if positions else aligned.head)
+        while True:
+            state = with_problems(self._checked.values, self._problems)
+            own = {name: state.get(name) for name in ("metadata", "errors") if (name,) not in self._checked.handlers}
+            values = {**self._checked.stored, **split_storable(without_none(own))[0]}
+            fields = valid_fields(values, self._checked.agent_id)
+            others = {name: value for name, value in values.items() if name not in fields}
+            try:
+                self._store({**fields, GRAPH: {"values": others, "view": view, "lists": self._checked.lists}}, state)
+            except InvalidInputError as error:
+                if error.error_code == "too_large" and self._leave_out(error.detail):
+                    continue
+                self._problems.append(Problem(error.error_code, "", error.detail))
+            return state
 
-    def _store(self, fields: dict[str, Any], values: Mapping[str, Any]) -> None:
-        """Store the fields; other fields of the agent stay as they are."""
+    def _leave_out(self, reason: str) -> bool:
+        """Leave the largest values out of what is stored, so that the others fit. Returns whether there was a value."""
+        stored = self._checked.stored
+        sizes = {name: len(encode_json([name, value])) for name, value in stored.items()}
+        size_bytes = sum(sizes.values())
+        limit = MAX_STATE_BYTES if size_bytes > MAX_STATE_BYTES else size_bytes // 2
+        for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            if size_bytes > limit:
+                size_bytes -= sizes[name]
+                del stored[name]
+                self._checked.handlers[name,] = self._checked.values[name]
+                message = f"{sizes[name]:,} bytes are put back, but a restart loses them: {reason}"
+                self._problems.append(Problem("too_large", json_pointer([name], max_chars=100), message))
+        return len(stored) < len(sizes)
+
+    def _store(self, fields: dict[str, Any], graph: Mapping[str, Any]) -> None:
+        """Store the fields; other fields of the agent, which the graph's state does not have, stay as they are."""
         agent_id = self._checked.agent_id
 
         def attempt() -> None:
@@ -192,8 +211,8 @@ class Saving:
             before = agents.get(agent_id) if isinstance(agents, dict) else None
             known: dict[str, Any] = before if isinstance(before, dict) else {}
             # Before the state is stored: a conversion that stops in between then sets it again.
-            self._set_system(known, values.get("system_prompt"))
-            others = {name: value for name, value in known.items() if name not in values}
+            self._set_system(known, graph.get("system_prompt"))
+            others = {name: value for name, value in known.items() if name not in graph}
             after = {**others, **fields, "agent_id": agent_id}
             patch = [] if isinstance(agents, dict) else [{"op": "add", "path": "/agents", "value": {}}]
             patch.append({"op": "add", "path": f"/agents/{agent_id}", "value": after})
@@ -205,7 +224,7 @@ class Saving:
         """Set the session's system prompt to the graph's, so that windows begin with it."""
         kept = before.get(GRAPH)
         known = kept["values"].get("system_prompt") if isinstance(kept, dict) else None
-        if isinstance(system, str) and system and system != known:
+        if isinstance(system, str) and system != known and is_system(system):
             self._session.update(system=system)
 
     def _view(self, aligned: Aligned, head: int) -> dict[str, Any] | None:

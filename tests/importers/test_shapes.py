@@ -476,6 +476,76 @@ def test_any_flat_list_is_imported_once_and_told_alike_dry(
             assert [item for item in missing if not (isinstance(item, int) and not isinstance(item, bool))] == []
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"id": "c1", "name": "find", "input": {"a": 1}},
+        {"id": "c1", "name": "find", "arguments": '{"a":1}'},
+        {"id": "c1", "name": "find", "input": None, "args": {"a": 1}},
+        {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"a":1}'}},
+    ],
+)
+@pytest.mark.parametrize("names", [("content", "toolCalls", "callId"), ("text", "tool_calls", "tool_call_id")])
+def test_a_flat_list_may_have_common_names_for_its_fields(tmp_path: Path, names: tuple[str, ...], call: Any) -> None:
+    text, calls, call_id = names
+    messages = [
+        {"kind": "user", text: "q"},
+        {"kind": "assistant", calls: [call]},
+        {"kind": "tool", call_id: "c1", text: "r"},
+    ]
+    with Turnlog.open("memory://") as log:
+        report = imported_twice(log, written(tmp_path, "flat.json", messages))
+        assert report.sessions[0].warnings == []
+        window = log.sessions.get("flat").context(format="openai_chat").messages
+    function = {"name": "find", "arguments": '{"a":1}'}
+    assert [message["content"] or "" for message in window] == ["q", "", "r"]
+    assert window[1]["tool_calls"] == [{"id": "c1", "type": "function", "function": function}]
+    assert window[2]["tool_call_id"] == "c1"
+
+
+@pytest.mark.parametrize("text", ["text", "content"])
+@pytest.mark.parametrize("arguments", ["args", "arguments", "input"])
+@pytest.mark.parametrize("result", [("tool_call_id", "content"), ("id", "result"), ("call_id", "output")])
+def test_a_document_may_have_common_names_for_its_fields(
+    log: Turnlog, tmp_path: Path, text: str, arguments: str, result: tuple[str, str]
+) -> None:
+    history = [
+        {"role": "user", text: "q"},
+        {"role": "assistant", "tool_calls": [{"id": "c1", "name": "find", arguments: {"a": 1}}]},
+        {"role": "tool", "tool_result": dict(zip(result, ("c1", "r"), strict=True))},
+    ]
+    report = imported_twice(log, written(tmp_path, "d.json", {"id": "d", "version": 1, "history": history}))
+    assert report.sessions[0].warnings == []
+    messages = [message.body for message in log.sessions.get("d").messages()]
+    assert [message["content"] for message in messages] == ["q", None, None]
+    assert messages[1]["tool_calls"] == [{"id": "c1", "name": "find", "args": {"a": 1}}]
+    assert messages[2]["tool_results"] == [{"tool_call_id": "c1", "result": "r"}]
+
+
+def test_a_message_without_a_kind_is_named_and_the_others_of_its_list_are_imported(
+    log: Turnlog, tmp_path: Path
+) -> None:
+    messages = [{"kind": "user", "content": "a"}, {"content": "b"}, 5, {"kind": "robot", "content": "c"}]
+    (row,) = imported_twice(log, written(tmp_path, "odd.json", messages)).sessions
+    assert (row.status, row.written) == ("new", 3)
+    places = {(item.place, item.reason) for item in (*row.warnings, *row.skipped)}
+    assert {("message 2", "no_kind"), ("message 3", "not_an_object"), ("message 4", "unknown_role")} <= places
+    roles = written(tmp_path, "roles.json", [*messages, {"role": "user", "content": "d"}])
+    with pytest.raises(UnknownSourceError):
+        import_files(log, [roles])
+
+
+@pytest.mark.parametrize("shape", ["list", "object", "lines"])
+def test_messages_of_gemini_are_no_source(log: Turnlog, tmp_path: Path, shape: str) -> None:
+    messages = [{"role": "user", "parts": [{"text": "hi"}]}, {"role": "model", "parts": [{"functionCall": {}}]}]
+    sources = {"list": messages, "object": {"messages": messages}, "lines": list(map(json.dumps, messages))}
+    path = written(tmp_path, "gemini.jsonl" if shape == "lines" else "gemini.json", sources[shape])
+    with pytest.raises(UnknownSourceError, match="OpenAI, Anthropic or Bedrock"):
+        import_files(log, [path])
+    typed = [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "hi"}]}]
+    assert statuses(import_files(log, [written(tmp_path, "ai-sdk.json", typed)])) == ["new"]
+
+
 def test_names_of_files_are_told_in_reports(log: Turnlog, tmp_path: Path) -> None:
     path = copied(FLAT, tmp_path)
     assert [session.file for session in import_files(log, [tmp_path]).sessions] == [str(path)]

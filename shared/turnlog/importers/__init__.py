@@ -85,7 +85,7 @@ SHAPES: tuple[Shape, ...] = (
     _session_shape(flat.SHAPE, "flat message lists", flat.recognises, flat.read),
     _session_shape(coding_agents.SHAPE, "logs of coding agents", coding_agents.recognises, coding_agents.read),
     _session_shape(
-        conversations.SHAPE, "messages of a provider's format", conversations.recognises, conversations.read
+        conversations.SHAPE, "messages for OpenAI, Anthropic or Bedrock", conversations.recognises, conversations.read
     ),
 )
 

@@ -65,10 +65,19 @@ def request_parts(value: Any) -> RequestParts:
 
 def is_message(value: Any) -> bool:
     """Return whether the value is a single message of some provider."""
-    if not isinstance(value, dict) or "messages" in value:
+    if not isinstance(value, dict) or "messages" in value or _is_of_gemini(value):
         return False
     kind = value.get("type")
     return "role" in value or "content" in value or (isinstance(kind, str) and _ITEM.fullmatch(kind) is not None)
+
+
+def _is_of_gemini(value: dict[str, Any]) -> bool:
+    """Return whether the content is in ``parts`` without types, which no format of Turnlog has."""
+    parts = value.get("parts")
+    untyped = (
+        [part for part in parts if isinstance(part, dict) and "type" not in part] if isinstance(parts, list) else []
+    )
+    return "content" not in value and bool(untyped) and untyped == parts
 
 
 def _items(value: Any) -> Any:

@@ -23,6 +23,7 @@ from turnlog.importers.models import (
     is_text,
     objects_of,
     session_id_of,
+    take,
     time_of,
     with_extra,
 )
@@ -89,7 +90,7 @@ def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) ->
     if not isinstance(role, str) or not role:
         warnings.append(SourceRemark(place, "no_role"))
         rest, role = dict(value), "unknown"
-    body: dict[str, Any] = {"role": role, "content": content_of(rest.pop("text", None))}
+    body: dict[str, Any] = {"role": role, "content": content_of(take(rest, "text", "content"))}
     _take_calls(rest, body, place, warnings)
     _take_results(rest, body, place, warnings)
     meta = dict[str, Any]()
@@ -111,7 +112,7 @@ def _take_calls(rest: dict[str, Any], body: dict[str, Any], place: str, warnings
     calls = rest.pop("tool_calls", None)
     if isinstance(calls, list) and all(isinstance(call, dict) for call in calls):
         if calls:
-            body["tool_calls"] = calls
+            body["tool_calls"] = [_call(call) for call in calls]
     elif calls is not None:
         warnings.append(SourceRemark(place, "calls_not_read"))
         rest["tool_calls"] = calls
@@ -121,8 +122,8 @@ def _take_results(rest: dict[str, Any], body: dict[str, Any], place: str, warnin
     result = rest.pop("tool_result", None)
     results = [result] if isinstance(result, dict) else result
     if isinstance(results, list) and results and all(isinstance(item, dict) for item in results):
-        body["tool_results"] = [_result(item) for item in results]
-        unread = [{name: item[name] for name in item if name not in _RESULT_FIELDS} for item in results]
+        unread = list(map(dict, results))
+        body["tool_results"] = [_take_result(item) for item in unread]
         if any(unread):
             rest["tool_result"] = unread if isinstance(result, list) else unread[0]
     elif result is not None:
@@ -130,9 +131,15 @@ def _take_results(rest: dict[str, Any], body: dict[str, Any], place: str, warnin
         rest["tool_result"] = result
 
 
-_RESULT_FIELDS = ("tool_call_id", "content", "is_error")
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a call with its arguments under the name ``args``."""
+    rest = dict(call)
+    arguments = take(rest, "args", "arguments", "input")
+    return call if arguments is None else {**rest, "args": arguments}
 
 
-def _result(result: dict[str, Any]) -> dict[str, Any]:
-    fields = {"tool_call_id": json_text(result.get("tool_call_id")), "result": result.get("content")}
-    return fields | ({"is_error": result["is_error"]} if "is_error" in result else {})
+def _take_result(rest: dict[str, Any]) -> dict[str, Any]:
+    """Return the result that ``rest`` holds; remove from it the fields that the result takes."""
+    call_id = json_text(take(rest, "tool_call_id", "call_id", "id"))
+    fields = {"tool_call_id": call_id, "result": take(rest, "content", "result", "output")}
+    return fields | ({"is_error": rest.pop("is_error")} if "is_error" in rest else {})

@@ -24,12 +24,14 @@ from turnlog.importers.models import (
     is_text,
     objects_of,
     session_id_of,
+    take,
     with_extra,
 )
 from turnlog.providers.blocks import json_text
 
 SHAPE = "flat"
 _OWN_FIELDS = ("systemMessage", "partialMessage", "lastSentToLLMAt")
+_OF_OTHERS = frozenset({"role", "type", "message", "messages", "history"})
 _MAX_MS = 253_402_300_800_000
 """The end of the year 9999."""
 
@@ -50,10 +52,10 @@ def read(file: SourceFile) -> Iterator[SourceSession]:
 
 
 def _is_list(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(message, dict) and "kind" in message for message in value)
+    """Return whether a list has messages with a kind, and no object of another shape. Entries without a kind are reported."""
+    objects = [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+    return any("kind" in entry for entry in objects) and not any(
+        _OF_OTHERS & entry.keys() for entry in objects if "kind" not in entry
     )
 
 
@@ -109,13 +111,13 @@ def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) ->
         rest, kind = dict(value), "unknown"
     body: dict[str, Any] = {"role": kind}
     if kind == "tool":
-        body["tool_call_id"] = json_text(rest.pop("callId", None))
-    content = content_of(rest.pop("content", None))
+        body["tool_call_id"] = json_text(take(rest, "callId", "toolCallId", "tool_call_id"))
+    content = content_of(take(rest, "content", "text"))
     body["content"] = "" if content is None and kind != "assistant" else content
-    calls = rest.pop("toolCalls", None)
+    calls = take(rest, "toolCalls", "tool_calls")
     if isinstance(calls, list) and calls and all(isinstance(call, dict) for call in calls):
-        body["tool_calls"] = [_call(call) for call in calls]
-        unread = [_without(call, "id", "name", "input") for call in calls]
+        unread = [_flat_call(call) for call in calls]
+        body["tool_calls"] = [_take_call(call) for call in unread]
         if any(unread):
             rest["toolCalls"] = unread
     elif calls:
@@ -141,9 +143,19 @@ def _meta(rest: dict[str, Any], place: str, warnings: list[SourceRemark]) -> dic
     return meta | ({"metadata": metadata} if metadata else {})
 
 
-def _call(call: dict[str, Any]) -> dict[str, Any]:
-    function = {"name": json_text(call.get("name")), "arguments": json_text(call.get("input"))}
-    return {"id": json_text(call.get("id")), "type": "function", "function": function}
+def _flat_call(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a call, with its name and arguments also when it has them in ``function``, as in OpenAI Chat."""
+    function = call.get("function")
+    if isinstance(function, dict) and not function.keys() & call.keys():
+        return {**_without(call, "function"), **function}
+    return dict(call)
+
+
+def _take_call(rest: dict[str, Any]) -> dict[str, Any]:
+    """Return the call that ``rest`` begins with; remove from it the fields that the call takes."""
+    arguments = take(rest, "input", "arguments", "args")
+    function = {"name": json_text(rest.pop("name", None)), "arguments": json_text(arguments)}
+    return {"id": json_text(rest.pop("id", None)), "type": "function", "function": function}
 
 
 def _without(value: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -140,6 +140,12 @@ def content_of(value: Any) -> Any:
     return value if value is None or is_parts else json_text(value)
 
 
+def take(fields: dict[str, Any], *names: str) -> Any:
+    """Remove and return the first value under ``names`` that is not null, else the null, or None."""
+    present = [name for name in names if name in fields]
+    return fields.pop(next((name for name in present if fields[name] is not None), *present[:1])) if present else None
+
+
 @lazy_dataclass(frozen=True, slots=True)
 class SourceRemark:
     """A remark about a place in the source."""

@@ -47,7 +47,7 @@ def tools(tmp_path: Path) -> str:
     return "shop.py"
 
 
-def chat(*arguments: object, said: str) -> Result:
+def chat(*arguments: object, said: str | bytes) -> Result:
     command = ["chat", *map(str, arguments)]
     return CliRunner().invoke(app, command, input=said, prog_name="turnlog", catch_exceptions=False)
 
@@ -227,13 +227,20 @@ def test_a_run_that_may_not_go_on_says_so_and_goes_on() -> None:
         (["--tools", "nothing"], "", 2, "bad_tool"),
         (["s/../t"], "hi\n", 2, "invalid"),
         (["s"], "/nothing\n", 2, "unknown_command"),
+        (["s"], "hi\n\x80".encode("latin-1"), 2, "a line of stdin is not UTF-8 at byte 0"),
         (["s", "--budget", "10"], "hi\n", 2, "budget_too_small"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(arguments: list[str], said: str, code: int, says: str) -> None:
+def test_what_is_wrong_is_said_in_a_line(arguments: list[str], said: str | bytes, code: int, says: str) -> None:
     result = chat(*arguments, said=said)
     assert result.exit_code == code, result.output
     assert says in result.stderr and "Traceback" not in result.output
+
+
+def test_the_lines_behind_an_unknown_command_are_said_and_it_is_named_at_last() -> None:
+    result = chat("s", said="one\n/usr is full\ntwo\n")
+    assert (result.exit_code, "no command /usr" in result.stderr) == (2, True)
+    assert "You said: one" in result.stdout and "You said: two" in result.stdout
 
 
 def test_what_a_model_says_does_not_steer_the_terminal() -> None:

@@ -892,6 +892,15 @@ def test_ctrl_c_that_c_code_swallows_ends_the_command_too() -> None:
     assert (done.returncode, done.stderr) == (130, "turnlog: stopped\n")
 
 
+@pytest.mark.parametrize(("closed", "shown"), [(">&-", False), ("2>&-", True), ("<&-", True), ("<&- >&- 2>&-", False)])
+def test_a_command_runs_with_closed_streams(tmp_path: Path, closed: str, shown: bool) -> None:
+    ok("create", "s", "--data", tmp_path / "data")
+    ok("append", "s", "Where is my order?", "--data", tmp_path / "data")
+    command = [sys.executable, "-m", "turnlog.cli", "show", "s", "--data", str(tmp_path / "data")]
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, "Where is my order?" in done.stdout) == (0, "", shown)
+
+
 @pytest.mark.parametrize("shell", ["bash", *(pytest.param(name, marks=pytest.mark.full) for name in ("zsh", "fish"))])
 def test_each_shell_completes_the_commands(shell: str) -> None:
     environment = {

@@ -15,6 +15,9 @@ _NEEDED = ("typer", "rich", "waitress", "aws_lambda_powertools")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 done, 1 failed, 2 wrong usage (an input that the caller must change), 130 Ctrl-C."""
+    for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, stream) is None:  # closed by the caller; a file would get its descriptor
+            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8", closefd=False))
     if sys.unraisablehook is sys.__unraisablehook__:
         sys.unraisablehook = _end_on_ctrl_c
     try:

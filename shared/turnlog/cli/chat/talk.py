@@ -15,7 +15,17 @@ from rich.text import Text
 from turnlog.agents import Hooks, RequestedCall, Run, RunResult
 from turnlog.agents.streams import accumulator, as_mapping
 from turnlog.cli.chat.models import Model
-from turnlog.cli.screen import Output, console, counted, format_number, message_text, one_line, plain, print_json
+from turnlog.cli.screen import (
+    Output,
+    console,
+    counted,
+    decode_input,
+    format_number,
+    message_text,
+    one_line,
+    plain,
+    print_json,
+)
 from turnlog.cli.window_tables import window_table
 from turnlog.client.conversation import context_options
 from turnlog.client.finding import recall_place, recalled_text, search_text
@@ -72,6 +82,7 @@ class Talk:
         self._options = options
         self._screen = screen
         self._watch = RunWatch(model.format, screen)
+        self._unknown: InvalidInputError | None = None
         self._open(session)
         self._commands: Mapping[str, Callable[[str], Output | None]] = {
             "/help": lambda _: self._help(),
@@ -100,7 +111,7 @@ class Talk:
         )
 
     def go(self) -> None:
-        """Run the chat until the input ends. Without a person at a terminal, errors are raised and end it."""
+        """Run the chat until the input ends. Without a person at a terminal, errors end it, those of unknown commands at last."""
         if self._screen.is_person:
             self._guarded(self._continue_open_run)
         while True:
@@ -115,6 +126,8 @@ class Talk:
                 break
             if line.strip():
                 self._guarded(lambda line=line: self._take(line))  # type: ignore[misc]
+        if self._unknown is not None:
+            raise self._unknown
         if not self._screen.is_person and _is_open(self._waiting()):
             raise ConflictError(_WAITS, code="waits_for_decision")
 
@@ -150,7 +163,10 @@ class Talk:
                 self._screen.answer({"command": word, **output.fields})
         elif word.startswith("/") and word[1:].isalpha():
             detail = f"there is no command {one_line(word, 40)}; /help lists them"
-            raise InvalidInputError(detail, code="unknown_command")
+            unknown = InvalidInputError(detail, code="unknown_command")
+            if self._screen.is_person:
+                raise unknown
+            self._unknown = self._unknown or unknown
         else:
             self._say(line)
 
@@ -343,7 +359,7 @@ class ChatScreen:
             except EOFError:
                 sys.stdout.write("\n")
                 return None
-        text = sys.stdin.readline()
+        text = decode_input(sys.stdin.buffer.readline(), "a line of stdin")
         return text.rstrip("\r\n") if text else None
 
     def write_reply(self, text: str) -> None:

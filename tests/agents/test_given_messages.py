@@ -86,6 +86,19 @@ def test_an_answer_brings_its_token_counts_and_a_caller_s_win(harness: Harness, 
     assert usages == [{"input_tokens": 90, "output_tokens": 9}] * 4 + [{"input_tokens": 1, "output_tokens": 2}, None]
 
 
+def test_an_answer_brings_its_finish_reason_and_a_caller_s_meta_wins(harness: Harness, objects: Any) -> None:
+    session = harness.log().sessions.create("s")
+    answers = (objects.COMPLETION, objects.ANTHROPIC, objects.ANSWER, objects.CONVERSE)
+    reasons = ["tool_calls", "tool_use", "completed", "end_turn"]
+    for answer, reason in zip(answers, reasons, strict=True):
+        appended = session.append(answer)
+        assert {stored.finish_reason for stored in session.page(after=appended.first - 1).messages} == {reason}
+    session.append(objects.COMPLETION, meta=[{"author": "ada"}])
+    appended = session.append(objects.COMPLETION, {"role": "user", "content": "hi"})
+    newest = session.page(after=appended.first - 2).messages
+    assert [stored.finish_reason for stored in newest] == [None, "tool_calls", None]
+
+
 def test_objects_and_their_json_are_one_request(harness: Harness, objects: Any) -> None:
     session = harness.log().sessions.create("s")
     first = session.append(objects.COMPLETION, idempotency_key="k")

@@ -300,9 +300,8 @@ def given_messages(values: Sequence[object], format: str | None) -> GivenMessage
     metas = [meta for part in converted for meta in part.metas]
     usages = [part.reply.usage for part in converted if part.reply.usage is not None]
     formats = {part.format for part in converted}
-    return GivenMessages(
-        Reply(messages, usages[0] if len(usages) == 1 else None), metas, formats.pop() if len(formats) == 1 else None
-    )
+    reply = Reply(messages, usages[0] if len(usages) == 1 else None)
+    return GivenMessages(reply, metas, formats.pop() if len(formats) == 1 else None)
 
 
 def _converted(value: object, index: int, format: str | None) -> GivenMessages:
@@ -321,7 +320,8 @@ def _converted(value: object, index: int, format: str | None) -> GivenMessages:
     for name, parse in _PARSERS.items():
         reply = parse(fields) if is_of_any_format or name == format else None
         if reply is not None:
-            return GivenMessages(reply, [{} for _ in reply.messages], name)
+            meta = {"finish_reason": reply.finish_reason} if reply.finish_reason else {}
+            return GivenMessages(reply, [meta] * len(reply.messages), name)
     if fields is not value:
         fields = _without_null_fields(fields)
     return GivenMessages(Reply([_plain_lists(fields)]), [{}], None)

@@ -70,9 +70,10 @@ class ConversationCalls(SessionResource):
         """Append 1 to 25 messages in one commit. All are stored, or none; the answer has their positions, and warnings.
 
         A message is JSON in a provider's format, or an object: of the libraries of OpenAI and Anthropic, or of LangChain. A
-        complete answer of a provider, its object or its JSON, is taken as its messages, with its token counts as ``usage``.
-        Without ``format``, it is recognised. ``meta`` has an object for each message: ``id``, ``author``, ``created_at`` (RFC
-        3339), ``pin`` (in every window), ``status`` (``interrupted``: in none), ``finish_reason``, ``is_error``, ``metadata``.
+        complete answer of a provider, its object or its JSON, is taken as its messages, with its token counts as ``usage`` and
+        its ``finish_reason`` as ``meta``. Without ``format``, it is recognised. ``meta`` has an object for each message: ``id``,
+        ``author``, ``created_at`` (RFC 3339), ``pin`` (in every window), ``status`` (``interrupted``: in none), ``finish_reason``,
+        ``is_error``, ``metadata``.
 
         Repeated with the same ``idempotency_key``, a call has one effect and the same answer. ``if_head`` is the expected head:
         the append is refused with a `HeadMismatchError` when the log ends elsewhere. ``run`` changes the execution state of its

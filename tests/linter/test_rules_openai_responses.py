@@ -147,6 +147,7 @@ FAULTS: list[tuple[str, str, object]] = [
     ("unknown_key", "/messages/0/content/0/parsed", [said({"type": "output_text", "text": "x", "parsed": None})]),
     ("unknown_key", "/messages/1/tool_calls", [USER, {**said(), "tool_calls": []}]),
     ("unknown_key", "/messages/0/parsed_arguments", [call("a", parsed_arguments={}), output("a")]),
+    ("unknown_key", "/messages/0/status", [reasoning(status="completed"), said()]),
     ("lone_surrogate", "/messages/0/content/0/text", [said({"type": "output_text", "text": "a\ud83d"})]),
     ("item_id", "/messages/0/id", [call("a", id=""), output("a")]),
     ("item_id", "/messages/0/id", [call("a", id="fc|1"), output("a")]),

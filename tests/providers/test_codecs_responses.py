@@ -150,6 +150,21 @@ def test_items_come_back_equal_and_in_order() -> None:
     assert build_window(items, format="openai_responses").messages == items
 
 
+def test_what_an_sdk_writes_for_absent_members_is_not_sent() -> None:
+    """The provider refuses the status of reasoning (BerriAI/litellm#13420), and null where it has no value."""
+    dumped: list[dict[str, Any]] = [
+        USER,
+        {**REASONING, "status": None, "content": None},
+        {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": None, "status": "completed"},
+        {**call("a"), "namespace": None, "caller": None, "status": None},
+        output("a"),
+        {**SAID, "status": None, "phase": None},
+    ]
+    bare = [{key: value for key, value in item.items() if value is not None} for item in dumped]
+    del bare[2]["status"]
+    assert build_window(dumped, format="openai_responses").messages == bare
+
+
 def test_parallel_calls_are_one_message_elsewhere() -> None:
     items = [USER, REASONING, call("a"), call("b"), output("a"), output("b")]
     chat = build_window(items, format="openai_chat").messages

@@ -190,7 +190,7 @@ _KEYS: Mapping[str, frozenset[str]] = {
     "function_call_output": _CALL_KEYS | {"output"},
     "custom_tool_call": _CALL_KEYS | {"input", "async"},
     "custom_tool_call_output": _CALL_KEYS | {"output"},
-    "reasoning": frozenset({"type", "id", "summary", "content", "encrypted_content", "status"}),
+    "reasoning": frozenset({"type", "id", "summary", "content", "encrypted_content"}),
     "item_reference": frozenset({"type", "id"}),
     "web_search_call": frozenset({"type", "id", "status", "action"}),
     "file_search_call": frozenset({"type", "id", "status", "queries", "results"}),
@@ -209,7 +209,7 @@ _KEYS: Mapping[str, frozenset[str]] = {
     "computer_call": _HOSTED_KEYS - {"caller"} | {"action", "actions", "pending_safety_checks"},
     "computer_call_output": _HOSTED_KEYS - {"caller"} | {"output", "acknowledged_safety_checks"},
 }
-_TYPES_WITH_STATUS = frozenset({"message", "reasoning", *_ID_PREFIXES})
+_TYPES_WITH_STATUS = frozenset(_ID_PREFIXES) - {"reasoning"}
 """Types whose ``status`` is checked; those of tools that the provider runs have values of their own."""
 
 

@@ -518,11 +518,11 @@ _OUTPUTS = tagged(
 
 
 def _id(prefix: str) -> Shape:
-    return optional(_pattern(rf"{prefix}[a-zA-Z0-9_-]*" if prefix else "[a-zA-Z0-9_-]+"))
+    return _pattern(rf"{prefix}[a-zA-Z0-9_-]*" if prefix else "[a-zA-Z0-9_-]+")
 
 
 def _item(prefix: str, required: Mapping[str, Shape], others: str) -> Shape:
-    return typed(required, {**_any_of(others), "id": _id(prefix), "status": _STATUS})
+    return typed(required, {**dict.fromkeys(others.split(), _PRESENT), "id": _id(prefix), "status": _STATUS})
 
 
 def _reasoning(value: JsonValue) -> JsonValue:
@@ -531,13 +531,14 @@ def _reasoning(value: JsonValue) -> JsonValue:
     return _REASONING(value)
 
 
-_STATUS = optional(one_of("in_progress completed incomplete"))
+_STATUS = one_of("in_progress completed incomplete")
+_PRESENT = matching(lambda value: value is not None)  # SDKs write null for an absent member, which is refused
 
 
 def _message(parts: Shape) -> Shape:
     return fields(
         {"role": one_of("user assistant system developer"), "content": either(text, items(parts, least=1))},
-        {"type": text, "id": _id("msg"), "status": _STATUS, "phase": optional(one_of("commentary final_answer"))},
+        {"type": text, "id": _id("msg"), "status": _STATUS, "phase": one_of("commentary final_answer")},
     )
 
 
@@ -554,9 +555,8 @@ _REASONING = typed(
     {"summary": items(fields({"type": one_of("summary_text"), "text": text}))},
     {
         "id": _id("rs"),
-        "content": optional(items(fields({"type": one_of("reasoning_text"), "text": text}))),
-        "encrypted_content": optional(text),
-        "status": _STATUS,
+        "content": items(fields({"type": one_of("reasoning_text"), "text": text})),
+        "encrypted_content": text,
     },
 )
 HOSTED = {

@@ -141,7 +141,7 @@ VALID: dict[str, list[Json]] = {
     "longest name": [USER, claude(call("a", "x" * 200)), user(result("a"))],
     "a summary of the provider first": [claude({"type": "compaction", "content": "what was said"}), USER],
     "a summary without a text": [user({"type": "compaction", "content": None, "encrypted_content": "x"}, "x")],
-    "lifetimes": [user(*[text("x", cache_control={**EPHEMERAL, "ttl": ttl}) for ttl in (None, "5m", "1h")])],
+    "lifetimes": [user(*[text("x", cache_control={**EPHEMERAL, "ttl": ttl}) for ttl in ("1h", "5m", None)])],
     "a last space before the end": [USER, claude("x "), USER],
     "most messages": [USER] * MAX_MESSAGES,
     "largest image": [user(image("A" * 10_000_000))],
@@ -242,6 +242,11 @@ FAULTS: list[tuple[str, str, object]] = [
     ("source_field", "/messages/0/content/0/source/url", [user(document(type="url"))]),
     ("media_type", "/messages/0/content/0/source/media_type", [user(document(**PNG["source"]))]),
     ("cache_control", "/messages/0/content/0/cache_control", [user(text("x", cache_control={"type": "forever"}))]),
+    (
+        "breakpoint_order",
+        "/messages/0/content/1/cache_control/ttl",
+        [user(text("x", cache_control=EPHEMERAL), text("y", cache_control={**EPHEMERAL, "ttl": "1h"}))],
+    ),
     (
         "too_many_breakpoints",
         "/messages/0/content/4/cache_control",

@@ -180,6 +180,11 @@ FAULTS: list[tuple[str, str, object]] = [
     ("too_many_images", "/messages/0/content", [user(*[PNG] * 21)]),
     ("too_many_documents", "/messages/0/content", [user("x", *[document(f"x{n}") for n in range(6)])]),
     (
+        "breakpoint_order",
+        "/messages/0/content/3/cachePoint/ttl",
+        [user("x", CACHE, "y", {"cachePoint": {"type": "default", "ttl": "1h"}})],
+    ),
+    (
         "too_many_breakpoints",
         "/messages/1/content/2/cachePoint",
         [user("x", *[CACHE] * 3), model("x", *[CACHE] * 3), USER],

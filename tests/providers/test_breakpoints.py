@@ -17,7 +17,7 @@ from turnlog.providers.cache_breakpoints import (
     apply_breakpoints,
     breakpoints,
     pointers,
-    without_excess,
+    with_legal_marks,
 )
 from turnlog.sessions.context_models import WindowAnswer
 
@@ -206,13 +206,13 @@ def test_of_more_than_four_of_their_own_the_oldest_go() -> None:
     assert breakpoints(request, [End(5, 1)], "anthropic") == []
     two = rendered([own, {"type": "tool_result", "tool_use_id": "a", "content": [own, ON, own]}], [own, ON, own])
     assert breakpoints(two, [End(1, 3), End(1, 2)], "anthropic") == []
-    made = without_excess(two, "anthropic")
+    made = with_legal_marks(two, "anthropic")
     assert made.messages[0]["content"] == [ON, {"type": "tool_result", "tool_use_id": "a", "content": [own, ON, own]}]
     assert made.messages[1:] == two.messages[1:]
-    made = without_excess(request, "anthropic")
+    made = with_legal_marks(request, "anthropic")
     assert [message["content"] for message in made.messages] == [[ON], [ON], *[[own]] * 4]
     points = rendered(*[[{"text": "a"}, POINT]] * 5)
-    assert without_excess(points, "bedrock_converse").messages[0]["content"] == [{"text": "a"}]
+    assert with_legal_marks(points, "bedrock_converse").messages[0]["content"] == [{"text": "a"}]
 
 
 @pytest.mark.parametrize("format", ["anthropic", "bedrock_converse"])
@@ -228,6 +228,24 @@ def test_a_history_that_marks_each_message_never_sends_more_than_four(format: An
         window = session.context(format=format, breakpoints=applied)
     assert str(window.messages).count("cachePoint" if is_converse else "cache_control") == 4
     assert window.messages[-4:] == messages[-4:]
+
+
+def test_one_of_an_hour_behind_one_of_five_minutes_lasts_five_minutes() -> None:
+    """The provider refuses the other order, among all marks of the tools and of the messages."""
+    hour, short = {**ON, "cache_control": {"type": "ephemeral", "ttl": "1h"}}, {**ON, **EPHEMERAL}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": [ON, hour]}
+    request = rendered([hour, ON], [short], [result, hour])
+    sent = with_legal_marks(request, "anthropic").messages
+    assert sent[:2] == request.messages[:2]
+    assert sent[2]["content"] == [{**result, "content": [ON, short]}, short]
+    mixed = with_legal_marks(rendered([{**result, **EPHEMERAL}], [hour]), "anthropic").messages
+    assert "1h" not in str(mixed), "which of a result and its content is first, no page says"
+    tools: list[Any] = [{"name": "f", **EPHEMERAL}, {"name": "g", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
+    marked = with_legal_marks(Rendered([said("user")], tools=tools), "anthropic")
+    assert marked.tools == [tools[0], {"name": "g", **EPHEMERAL}]
+    points = rendered([{"text": "a"}, POINT], [{"text": "b"}, {"cachePoint": {"type": "default", "ttl": "1h"}}])
+    assert with_legal_marks(points, "bedrock_converse").messages[1]["content"] == [{"text": "b"}, POINT]
+    assert with_legal_marks(request, "openai_chat") is request
 
 
 def test_the_kinds_are_the_providers_that_want_them_told() -> None:

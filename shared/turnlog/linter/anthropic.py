@@ -109,6 +109,7 @@ class AnthropicReader(MessageReader):
         self._server_waiting: dict[str, str] = {}
         self._server_earlier: dict[str, str] = {}
         self._breakpoints = 0
+        self._is_short_before = False
         # Images: the side of each by its pointer; and the characters of all data.
         self._images: dict[str, int] = {}
         self._chars = 0
@@ -376,6 +377,9 @@ class AnthropicReader(MessageReader):
         ttl = value.get("ttl") if isinstance(value, dict) else None
         if not (isinstance(value, dict) and value.get("type") == "ephemeral" and ttl in (None, "5m", "1h")):
             self.add("cache_control", pointer, f"cache_control is {kind_of(value)} without a known type and ttl")
+        if ttl == "1h" and self._is_short_before:
+            self.add("breakpoint_order", f"{pointer}/ttl", "a block before is cached for five minutes")
+        self._is_short_before = self._is_short_before or ttl != "1h"
         self._breakpoints += 1
         if self._breakpoints == MAX_BREAKPOINTS + 1:
             self.add("too_many_breakpoints", pointer, f"{MAX_BREAKPOINTS} blocks before have cache_control")

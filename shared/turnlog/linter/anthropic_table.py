@@ -158,6 +158,12 @@ RULES: Mapping[str, Rule] = {
         "https://platform.claude.com/docs/en/api/errors",
     ),
     "cache_control": Rule(_BAD, "Send {type: ephemeral, ttl: 5m or 1h (may lack)}, or leave it out.", _REFERENCE),
+    "breakpoint_order": Rule(
+        f"{_BAD}: messages.….content.….cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' "
+        "cache_control block.",
+        "Put those of an hour first, in the order tools, system, messages.",
+        f"{_GITHUB}cnighswonger/claude-code-cache-fix/issues/44",
+    ),
     "too_many_breakpoints": Rule(
         f"{_BAD}: A maximum of 4 blocks with cache_control may be provided. Found ….",
         f"Keep at most {MAX_BREAKPOINTS}, those of system and tools counted.",

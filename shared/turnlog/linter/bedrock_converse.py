@@ -172,6 +172,7 @@ class ConverseReader(MessageReader):
         self._only_results = True
         self._documents: set[str] = set()
         self._cache_points = 0
+        self._is_short_before = False
 
     # --- messages
 
@@ -227,9 +228,8 @@ class ConverseReader(MessageReader):
         for key in ("image", "document"):
             if key in block and self._role == "assistant":
                 self.add("media_wrong_role", f"{pointer}/{key}", f"{key} in a message of the assistant")
-        self._cache_points += "cachePoint" in block
-        if "cachePoint" in block and self._cache_points == MAX_CACHE_POINTS + 1:
-            self.add("too_many_breakpoints", f"{pointer}/cachePoint", f"{MAX_CACHE_POINTS} cache points are before it")
+        if "cachePoint" in block:
+            self._take_cache_point(f"{pointer}/cachePoint", block["cachePoint"])
         for key, role in (("toolUse", "assistant"), ("toolResult", "user"), ("reasoningContent", "assistant")):
             body = block.get(key)
             if not isinstance(body, dict) or body.get("type") is not None:  # typed: run by the provider
@@ -242,6 +242,15 @@ class ConverseReader(MessageReader):
                 self._pairing.add_call(f"{pointer}/{key}", "toolUseId", valid_id)
             elif key == "toolResult":
                 self._take_result(f"{pointer}/{key}", body, valid_id)
+
+    def _take_cache_point(self, pointer: str, point: object) -> None:
+        self._cache_points += 1
+        if self._cache_points == MAX_CACHE_POINTS + 1:
+            self.add("too_many_breakpoints", pointer, f"{MAX_CACHE_POINTS} cache points are before it")
+        is_long = isinstance(point, dict) and point.get("ttl") == "1h"
+        if is_long and self._is_short_before:
+            self.add("breakpoint_order", f"{pointer}/ttl", "what is before it is cached for five minutes")
+        self._is_short_before = self._is_short_before or not is_long
 
     def _take_result(self, pointer: str, body: dict[str, object], call_id: str | None) -> None:
         if self._pairing.add_result(f"{pointer}/toolUseId", call_id) and not self._only_results:

@@ -132,6 +132,11 @@ RULES: Mapping[str, Rule] = {
         "Give each document of the request a name of its own.",
         f"{_GITHUB}maximhq/bifrost/issues/7003",
     ),
+    "breakpoint_order": Rule(
+        f"{_BAD} (checkpoint TTLs must not increase across toolConfig, system and messages)",
+        "Put those of an hour first.",
+        f"{_GITHUB}strands-agents/sdk-python/pull/2232",
+    ),
     "too_many_breakpoints": Rule(
         f"{_BAD} (the reference: Maximum number of cache checkpoints per request: {MAX_CACHE_POINTS})",
         f"Keep at most {MAX_CACHE_POINTS} cache points, those of system and tools counted.",

@@ -5,7 +5,7 @@ before a breakpoint (https://platform.claude.com/docs/en/build-with-claude/promp
 ``thinking.cache_control: Extra inputs are not permitted``), on empty text (400: ``cache_control cannot be set for empty text
 blocks``, https://github.com/anthropics/claude-code/issues/54013), or on a tool with ``defer_loading``
 (https://github.com/router-for-me/CLIProxyAPI/issues/4561). A breakpoint of one hour may not follow one of five minutes
-(https://github.com/cnighswonger/claude-code-cache-fix/issues/44).
+(https://github.com/cnighswonger/claude-code-cache-fix/issues/44), nor does Bedrock take it.
 
 Bedrock Converse: a ``cachePoint`` block behind the content to cache, at most four
 (https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html). Not allowed behind reasoning
@@ -115,7 +115,7 @@ def breakpoints(rendered: Rendered, wanted: Iterable[End | None], format: str) -
     if kind is None:
         return []
     own_marks = list(_own(rendered, kind))
-    hour_places = [place for place, mark in own_marks if isinstance(mark, dict) and mark.get("ttl") == "1h"]
+    hour_places = [place for place, mark in own_marks if _lasts_hour(mark)]
     occupied, chosen = {place for place, _ in own_marks}, list[BlockPlace]()
     for end in wanted:
         place = _place(rendered, end, kind) if end is not None else None
@@ -204,32 +204,47 @@ def _marks_in(block: JsonValue, kind: _Kind) -> Iterator[JsonValue]:
         yield from _marks_in(inner_block, kind)
 
 
-def without_excess(rendered: Rendered, format: str) -> Rendered:
-    """Remove the oldest breakpoints of the messages when the request already has more than four, which the provider refuses."""
+def with_legal_marks(rendered: Rendered, format: str) -> Rendered:
+    """Change the breakpoints that the request already has where the provider refuses them.
+
+    The oldest of the messages go when there are more than four. One of an hour behind one of five minutes lasts five minutes.
+    """
     kind = KINDS.get(format)
-    if kind is None or (excess := len(list(_own(rendered, kind))) - MAX_BREAKPOINTS) <= 0:
+    excess, is_short = (len(list(_own(rendered, kind))) - MAX_BREAKPOINTS if kind is not None else 0), False
+    if kind is None or excess == -MAX_BREAKPOINTS:
         return rendered
+
+    def legal(block: JsonValue, *, is_tool: bool = False) -> list[JsonValue]:
+        nonlocal excess, is_short
+        marks = list(_marks_in(block, kind))
+        if marks and excess > 0 and not is_tool:
+            excess -= len(marks)
+            return _remarked(block, kind, {})
+        is_short = is_short or not all(map(_lasts_hour, marks))
+        return _remarked(block, kind, kind.form) if is_short and any(map(_lasts_hour, marks)) else [block]
+
+    tools = [part for tool in rendered.tools for part in legal(tool, is_tool=True) if isinstance(part, dict)]
     messages = list(rendered.messages)
     for index, message in enumerate(messages):
         content = message.get("content")
         if isinstance(content, list):
-            blocks = list[JsonValue]()
-            for block in content:
-                count = sum(1 for _ in _marks_in(block, kind))
-                blocks += _unmarked(block, kind) if count and excess > 0 else [block]
-                excess -= count
-            messages[index] = {**message, "content": blocks}
-    return replace(rendered, messages=messages)
+            messages[index] = {**message, "content": [part for block in content for part in legal(block)]}
+    return replace(rendered, messages=messages, tools=tools)
 
 
-def _unmarked(block: JsonValue, kind: _Kind) -> list[JsonValue]:
+def _lasts_hour(mark: JsonValue) -> bool:
+    return isinstance(mark, dict) and mark.get("ttl") == "1h"
+
+
+def _remarked(block: JsonValue, kind: _Kind, form: JsonObject) -> list[JsonValue]:
+    """Return a block, and those in a result, with ``form`` in place of a breakpoint; without one for an empty form."""
     if kind.behind or not isinstance(block, dict):
-        return []
+        return [form] if form and kind.behind else []
     bare = {key: value for key, value in block.items() if key not in kind.form}
     nested = bare.get("content")
     if isinstance(nested, list):
-        bare["content"] = [part for inner_block in nested for part in (_unmarked(inner_block, kind) or [inner_block])]
-    return [bare]
+        bare["content"] = [part for inner in nested for part in (_remarked(inner, kind, form) or [inner])]
+    return [bare if kind.mark_of(block) is None else bare | form]
 
 
 def _marked(block: JsonObject, kind: _Kind) -> list[JsonObject]:

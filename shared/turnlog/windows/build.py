@@ -26,7 +26,7 @@ from turnlog.providers.cache_breakpoints import (
     apply_breakpoints,
     breakpoints,
     pointers,
-    without_excess,
+    with_legal_marks,
 )
 from turnlog.providers.token_rules import WINDOW_OVERHEAD
 from turnlog.windows.assembly import Memory
@@ -155,7 +155,7 @@ def _window(
     window: RenderedWindow, prefix: Prefix, places: list[BlockPlace], manifest: Manifest, *, tokens: int
 ) -> Window:
     request, view = window.request, window.plan.view
-    rendered: Rendered = without_excess(window.rendered, request.format)
+    rendered: Rendered = with_legal_marks(window.rendered, request.format)
     system: System = rendered.system
     if request.apply_breakpoints:
         rendered, system = apply_breakpoints(rendered, places, request.format)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.conftest import Harness
 from turnlog import build_window
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Opaque, Text, Thinking
-from turnlog.providers.blocks import convert_tools, kind_of, shape_of, tool_name, without_thinking
+from turnlog.providers.blocks import convert_tools, kind_of, legal_tool_name, shape_of, tool_name, without_thinking
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
 SHAPES: dict[str, dict[str, Any]] = {
@@ -49,6 +50,52 @@ def test_strict_is_kept_and_an_illegal_name_made_legal() -> None:
     (sent,) = convert_tools([tool], "openai_responses")
     assert sent["strict"] is True
     assert str(sent["name"]).startswith("a_b_")
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "function", "function": {"name": "a.b", "parameters": SCHEMA}},
+        {"type": "custom", "custom": {"name": "a.b", "description": "d"}},
+        {"type": "function", "name": "a.b", "parameters": SCHEMA},
+        {"name": "a.b", "input_schema": SCHEMA, "cache_control": {"type": "ephemeral"}},
+        {"toolSpec": {"name": "a.b", "inputSchema": {"json": SCHEMA}}},
+    ],
+)
+@pytest.mark.parametrize("name", ["a.b", "x" * 70])
+def test_a_tool_is_offered_with_the_name_that_its_calls_have(tool: dict[str, Any], name: str) -> None:
+    tool = json.loads(json.dumps(tool).replace("a.b", name))
+    (sent,) = convert_tools([tool], str(shape_of(tool)))
+    assert sent == json.loads(json.dumps(tool).replace(name, legal_tool_name(name)))
+    assert tool_name(tool) == name, "the caller's own schema is as it was"
+
+
+def test_alternatives_at_the_root_of_a_schema_become_an_object_for_claude() -> None:
+    """Anthropic: input_schema does not support oneOf, allOf, or anyOf at the top level (anthropics/claude-code#40075)."""
+    find = {"type": "object", "properties": {"q": {"type": "string"}, "n": {"type": "integer"}}, "required": ["q"]}
+    schema: dict[str, Any] = {
+        "$defs": {"find": find},
+        "oneOf": [{"$ref": "#/$defs/find"}, {"properties": {"q": {"type": "integer"}}}, {"$ref": "#/$defs/none"}],
+        "allOf": [{"properties": {"a": {"type": "string"}}}, {"required": ["a"]}],
+    }
+    tool = {"type": "function", "function": {"name": "f", "description": "d", "parameters": schema}}
+    (claude,), (converse,) = (convert_tools([tool], format) for format in ("anthropic", "bedrock_converse"))
+    plain = claude["input_schema"]
+    members = {"q": {"anyOf": [{"type": "string"}, {"type": "integer"}]}, "n": {"type": "integer"}}
+    assert plain == {
+        "$defs": schema["$defs"],
+        "type": "object",
+        "properties": {"a": {"type": "string"}, **members},
+    }
+    assert str(claude["description"]).startswith("d\n\nThe input must fit {") and "#/$defs/find" in str(claude)
+    assert converse == {"toolSpec": {**_without(claude, "input_schema"), "inputSchema": {"json": plain}}}
+    assert convert_tools([tool], "openai_chat") == [tool], "OpenAI takes them"
+    own = {"name": "f", "input_schema": {**SCHEMA, "anyOf": [{"required": ["q"]}, {"required": ["x"]}]}}
+    assert convert_tools([own], "anthropic")[0]["input_schema"] == SCHEMA
+
+
+def _without(tool: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in tool.items() if name != key}
 
 
 TAKEN: dict[str, list[dict[str, Any]]] = {

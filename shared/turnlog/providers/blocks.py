@@ -1,8 +1,8 @@
 """Readers and writers of blocks, fields and tool schemas that several formats share. They accept values of any shape.
 
-A tool schema that already has the target shape is passed on unchanged, unknown keys included. A schema of another shape is
-converted: name, description and parameters, and ``strict`` where both shapes have it. A tool that a provider runs itself
-(web search, code execution) has no counterpart elsewhere, so only its own format sends it.
+A tool schema that already has the target shape is passed on with a legal name and all else, unknown keys included. A schema of
+another shape is converted: name, description and parameters, and ``strict`` where both shapes have it. A tool that a provider runs
+itself (web search, code execution) has no counterpart elsewhere, so only its own format sends it.
 
 Shapes: OpenAI Chat ``{"type": "function", "function": {name, description, parameters}}``
 (https://platform.openai.com/docs/api-reference/chat/create), Responses the same without the inner object
@@ -272,10 +272,9 @@ def convert_tools(tools: Sequence[JsonObject], format: str) -> list[JsonObject]:
     sent = list[JsonObject]()
     for schema in tools:
         shape = shape_of(schema)
-        if shape == format or shape is None:
-            sent.append(schema)
-        elif (tool := _converted(schema, shape, format)) is not None:
-            sent.append(tool)
+        tool = schema if shape in (format, None) else _converted(schema, str(shape), format)
+        if tool is not None:
+            sent.append(tool if shape is None else _legal(tool, format))
     return sent
 
 
@@ -345,7 +344,7 @@ def _converted(tool: JsonObject, shape: str, format: str) -> JsonObject | None:
     if shape == "bedrock_converse":
         schema = schema.get("json") if isinstance(schema, dict) else None
     parameters: JsonObject = schema if isinstance(schema, dict) else {"type": "object", "properties": {}}
-    declaration: JsonObject = {"name": legal_tool_name(str(function["name"]))}
+    declaration: JsonObject = {"name": function["name"]}
     if description := string_of(function.get("description")):
         declaration["description"] = description
     member, schema_key = _FUNCTIONS[format]
@@ -355,3 +354,57 @@ def _converted(tool: JsonObject, shape: str, format: str) -> JsonObject | None:
     if isinstance(strict, bool):
         declaration["strict"] = strict
     return {"type": "function", **({member: declaration} if member else declaration)}
+
+
+def _legal(tool: JsonObject, format: str) -> JsonObject:
+    """Return the caller's tool with a name and a schema that the provider takes; the provider's own as they are."""
+    member, schema_key = _FUNCTIONS[format]
+    member = "custom" if "custom" in tool else member
+    function = tool.get(member) if member else tool
+    is_callers = tool.get("type") in (None, "function", "custom")
+    if not is_callers or not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return tool
+    legal: JsonObject = {**function, "name": legal_tool_name(str(function["name"]))}
+    schema, is_converse = function.get(schema_key), format == "bedrock_converse"
+    if is_converse and isinstance(schema, dict):
+        schema = schema.get("json")
+    if format in ("anthropic", "bedrock_converse") and isinstance(schema, dict) and _joins_of(schema):
+        joins = sendable_json_text({key: schema[key] for key in _joins_of(schema)})
+        legal["description"] = f"{string_of(function.get('description'))}\n\nThe input must fit {joins} too.".lstrip()
+        plain = _without_joins(schema)
+        legal[schema_key] = {"json": plain} if is_converse else plain
+    if legal == function:
+        return tool
+    return {**tool, member: legal} if member else legal
+
+
+def _joins_of(schema: JsonObject) -> list[str]:
+    return [key for key in ("allOf", "anyOf", "oneOf") if key in schema]
+
+
+def _without_joins(schema: JsonObject) -> JsonObject:
+    """Return a weaker schema without alternatives at its root, which Claude refuses: an object with the members of all of them.
+
+    https://github.com/anthropics/claude-code/issues/40075
+    """
+    joins, members = _joins_of(schema), dict[str, list[JsonValue]]()
+    for source in (schema, *(_target_of(variant, schema) for key in joins for variant in objects_in(schema[key]))):
+        own = source.get("properties")
+        for name, member in own.items() if isinstance(own, dict) else ():
+            known = members.setdefault(name, [])
+            known += [member] if member not in known else []
+    properties: JsonObject = {
+        name: known[0] if len(known) == 1 else {"anyOf": known} for name, known in members.items()
+    }
+    return {key: schema[key] for key in schema if key not in joins} | {"type": "object", "properties": properties}
+
+
+def _target_of(schema: JsonObject, root: JsonObject) -> JsonObject:
+    """Return the schema that a reference into ``root`` names; the schema itself when it is none."""
+    reference, target = string_of(schema.get("$ref")), root
+    if not reference.startswith("#/"):
+        return schema
+    for step in reference.split("/")[1:]:
+        value = target.get(step)
+        target = value if isinstance(value, dict) else {}
+    return target

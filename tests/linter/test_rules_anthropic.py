@@ -29,7 +29,8 @@ EPHEMERAL: Json = {"type": "ephemeral"}
 THOUGHT: Json = {"type": "thinking", "thinking": "hm", "signature": "sig"}
 SIGNED: Json = {"type": "compaction", "content": "what was said", "signature": "sig", "tool_changes": []}
 REDACTED: Json = {"type": "redacted_thinking", "data": "AAAA"}
-PNG: Json = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+START = "iVBORw0KGgo"
+PNG: Json = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 PDF: Json = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}}
 
 
@@ -144,11 +145,11 @@ VALID: dict[str, list[Json]] = {
     "lifetimes": [user(*[text("x", cache_control={**EPHEMERAL, "ttl": ttl}) for ttl in ("1h", "5m", None)])],
     "a last space before the end": [USER, claude("x "), USER],
     "most messages": [USER] * MAX_MESSAGES,
-    "largest image": [user(image("A" * 10_000_000))],
+    "largest image": [user(image(START + "A" * 9_999_989))],
     "longest side": [user(*[image(png(9, 8_000))] * 20)],
     "longest side of many": [user(*[image(png(9, 2_000))] * 21)],
     "most images": [user(*[image(png(9, 9))] * 100)],
-    "largest request": [user(*[image("A" * 8_000_000)] * 4)],
+    "largest request": [user(*[image(START + "A" * 7_999_989)] * 4)],
     "a directive": [USER, {"role": "system", "content": [], "output_config": {"effort": "low"}}, USER],
 }
 
@@ -240,6 +241,7 @@ FAULTS: list[tuple[str, str, object]] = [
     ("source_type", "/messages/0/content/0/source", [user({"type": "image"})]),
     ("source_type", "/messages/0/content/0/source/type", [user(document(type="s3", uri="s3://x"))]),
     ("source_field", "/messages/0/content/0/source/url", [user(document(type="url"))]),
+    ("source_field", "/messages/0/content/0/source/url", [user(document(type="url", url="s3://bucket/k"))]),
     ("media_type", "/messages/0/content/0/source/media_type", [user(document(**PNG["source"]))]),
     ("cache_control", "/messages/0/content/0/cache_control", [user(text("x", cache_control={"type": "forever"}))]),
     (
@@ -285,11 +287,13 @@ FAULTS: list[tuple[str, str, object]] = [
     ("result_block_type", "/messages/2/content/0/content/0/type", [*ANSWERED[:2], user(result("a", [call("b")]))]),
     ("is_error_type", "/messages/2/content/0/is_error", [*ANSWERED[:2], user(result("a", is_error="no"))]),
     ("error_empty", "/messages/2/content/0/content", [*ANSWERED[:2], user(result("a", "", is_error=True))]),
-    ("image_bytes", "/messages/0/content/0", [user(image("A" * 10_000_001))]),
+    ("image_data", "/messages/0/content/0/source/data", [user(image("/9j/4AAQ"))]),
+    ("image_data", "/messages/0/content/0/source/data", [user(image("iVBORw0KGgo!"))]),
+    ("image_bytes", "/messages/0/content/0", [user(image(START + "A" * 9_999_990))]),
     ("image_pixels", "/messages/0/content/0", [user(image(png(8_001, 9)))]),
     ("many_images_pixels", "/messages/0/content/20", [user(*[image(png(9, 9))] * 20, image(png(9, 2_001)))]),
     ("too_many_images", "/messages", [user(*[image(png(9, 9))] * 101)]),
-    ("request_bytes", "/messages", [user(*[image("A" * 8_000_000)] * 4, image("A"))]),
+    ("request_bytes", "/messages", [user(*[image(START + "A" * 7_999_989)] * 4, image(START))]),
     ("server_call_unanswered", f"{LAST}", [USER, claude(server_call()), USER]),
     ("server_call_unanswered", "/messages/1/content/0", [USER, claude(server_call()), user("stop"), claude("x"), USER]),
     ("error_empty", "/messages/2/content/0/content", [USER, claude(call("a")), user(result("a", " ", is_error=True))]),

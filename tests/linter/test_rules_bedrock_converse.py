@@ -23,7 +23,7 @@ from tests.linter.rule_mutants import (
 from turnlog.linter.bedrock_converse_table import RULES
 from turnlog.linter.rules import lint
 
-PNG: Json = {"image": {"format": "png", "source": {"bytes": "AAAA"}}}
+PNG: Json = {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}}
 WIDE = "iVBORw0KGgoAAAANSUhEUgAAH0EAAAAJAAAAAAA="
 """The header of a PNG of 8,001 pixels."""
 HIGH = "iVBORw0KGgoAAAANSUhEUgAAAAkAAB9AAAAAAAA="
@@ -92,7 +92,7 @@ VALID: dict[str, list[Json]] = {
     "an empty result": [USER, model(call("a")), user({"toolResult": {"toolUseId": "a", "content": []}})],
     "longest ids and names": [USER, model(call("x.:-_" + "y" * 59, "x" * 64)), user(result("x.:-_" + "y" * 59))],
     "bytes": [user({"image": {"format": "webp", "source": {"bytes": b"A"}}})],
-    "largest image": [user(image("A" * 5_242_880), image(b"A" * 3_932_160))],
+    "largest image": [user(image("iVBORw0K" + "A" * 5_242_872), image(b"A" * 3_932_160))],
     "largest document": [user(file("A" * 6_291_456), "x")],
     "largest document in bytes": [user(file(b"A" * 4_718_592), "x")],
     "longest side": [user(image(HIGH))],
@@ -172,7 +172,8 @@ FAULTS: list[tuple[str, str, object]] = [
     ("block_wrong_role", f"{LAST}/toolResult", [USER, model(result("a")), USER]),
     ("media_wrong_role", f"{LAST}/image", [USER, model(PNG), USER]),
     ("media_wrong_role", f"{LAST}/document", [USER, model(document(), "x"), USER]),
-    ("media_bytes", f"{FIRST}/image", [user(image("A" * 5_242_884))]),
+    ("media_bytes", f"{FIRST}/image", [user(image("iVBORw0K" + "A" * 5_242_876))]),
+    ("image_data", f"{FIRST}/image/source/bytes", [user(image("!!!"))]),
     ("media_bytes", f"{FIRST}/image", [user(image(b"A" * 3_932_161))]),
     ("media_bytes", f"{FIRST}/document", [user(file("A" * 6_291_460), "x")]),
     ("media_bytes", f"{FIRST}/document", [user(file(b"A" * 4_718_593), "x")]),

@@ -117,7 +117,7 @@ VALID: dict[str, list[Json]] = {
                 {"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}},
                 {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
                 {"type": "file", "file": {"file_id": "file-1"}},
-                {"type": "file", "file": {"file_data": "data:…", "filename": "a.pdf"}},
+                {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0=", "filename": "a.pdf"}},
             ]
         ),
         {"role": "assistant", "content": [{"type": "text", "text": "x"}, {"type": "refusal", "refusal": "y"}]},
@@ -190,6 +190,24 @@ FAULTS: list[tuple[str, str, object]] = [
         [user(content=[{"type": "input_audio", "input_audio": {"data": "AAAA"}}])],
     ),
     ("part_field", "/messages/0/content/0/file", [user(content=[{"type": "file", "file": {"filename": "a.pdf"}}])]),
+    *(
+        (
+            "image_url",
+            "/messages/0/content/0/image_url/url",
+            [user(content=[{"type": "image_url", "image_url": {"url": url}}])],
+        )
+        for url in ("file:///etc/passwd", "data:image/png;base64,!!!", "data:image/svg+xml,<svg>")
+    ),
+    (
+        "file_data",
+        "/messages/0/content/0/file/file_data",
+        [user(content=[{"type": "file", "file": {"file_data": "data:text/plain;base64,YQ==", "filename": "a.txt"}}])],
+    ),
+    (
+        "file_data",
+        "/messages/0/content/0/file/filename",
+        [user(content=[{"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0="}}])],
+    ),
     ("too_many_images", "/messages", [user(content=[PICTURE] * 1_501)]),
     ("refusal_type", "/messages/0/refusal", [{**DONE, "refusal": True}]),
     ("audio_type", "/messages/0/audio", [{**DONE, "audio": {}}]),

@@ -23,7 +23,7 @@ from turnlog.linter.openai_responses import RULES
 from turnlog.linter.rules import lint
 
 USER: Json = {"role": "user", "content": "What is the weather?"}
-PNG: Json = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "low"}
+PNG: Json = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo=", "detail": "low"}
 
 
 def message(*parts: object, role: str = "user", **keys: object) -> Json:
@@ -179,6 +179,18 @@ FAULTS: list[tuple[str, str, object]] = [
         "/messages/0/content/0/annotations",
         [said({"type": "output_text", "text": "x", "annotations": {}})],
     ),
+    ("image_url", "/messages/0/content/0/image_url", [message({"type": "input_image", "image_url": "s3://bucket/k"})]),
+    (
+        "file_data",
+        "/messages/0/content/0/filename",
+        [message({"type": "input_file", "file_data": "data:text/csv;base64,YQ=="})],
+    ),
+    (
+        "file_data",
+        "/messages/0/content/0/file_data",
+        [message({"type": "input_file", "file_data": "YQ==", "filename": "a"})],
+    ),
+    ("file_data", "/messages/0/content/0/file_url", [message({"type": "input_file", "file_url": "s3://bucket/k"})]),
     ("too_many_images", "/messages", [{"role": "user", "content": [PNG] * 1_501}]),
     ("phase_value", "/messages/0/phase", [said(phase="last")]),
     ("call_id", "/messages/0/call_id", [call(""), output("a")]),

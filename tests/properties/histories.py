@@ -281,7 +281,7 @@ class _Writer:
         text = self._said("user")
         if self.move.turnlog:
             media: Body = [
-                {"type": "image", "media_type": "image/png", "data": "iVBORw0KGgo=" * 40},
+                {"type": "image", "media_type": "image/png", "data": "iVBORw0KGgoA" + "AAAA" * 117},
                 {"type": "image", "file_id": "file-1", "name": "a plan"},
                 {"type": "file", "media_type": "text/plain", "data": "aGVsbG8=", "name": "note.txt"},
                 {"type": "file", "url": "https://example.com/a.pdf"},

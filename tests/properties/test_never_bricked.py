@@ -174,11 +174,11 @@ def told(messages: list[Given], format: str, seed: int) -> str:
 
 def test_a_result_with_half_a_file_leaves_its_session_sendable() -> None:
     call = {"id": "a", "type": "function", "function": {"name": "search", "arguments": "{}"}}
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8="}}
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
     bodies: list[Body] = [
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "a", "content": [{"type": "file", "file": {}}, image]},
     ]
     messages = taken(bodies, "openai_chat")
     assert problems(messages, "openai_chat", 0) == []
-    assert "aGVsbG8=" in json.dumps(window(stored(messages), Asked(format="openai_chat")).messages)
+    assert "iVBORw0KGgo=" in json.dumps(window(stored(messages), Asked(format="openai_chat")).messages)

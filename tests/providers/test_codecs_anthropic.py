@@ -15,6 +15,7 @@ from turnlog.providers.registry import recognise
 from turnlog.providers.shapes import NO_OUTPUT
 
 CODEC = AnthropicCodec()
+PNG = "iVBORw0KGgo="
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 FALLBACK = {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}, "trigger": {"type": "refusal"}}
 TEXT = {"type": "text", "text": "t"}
@@ -85,7 +86,11 @@ def test_an_image_without_what_its_source_names_is_no_image(source: dict[str, An
 @pytest.mark.parametrize(
     ("media", "source"),
     [
-        (Media("image", "image/png", data="AA=="), {"type": "base64", "media_type": "image/png", "data": "AA=="}),
+        (Media("image", "image/png", data=PNG), {"type": "base64", "media_type": "image/png", "data": PNG}),
+        (Media("image", "image/jpg", data=PNG), {"type": "base64", "media_type": "image/png", "data": PNG}),
+        (Media("image", "image/png", data="!!!"), None),
+        (Media("image", "image/png", data=f"{PNG}!"), None),
+        (Media("image", "image/svg+xml", data="PHN2Zz4=", name="a plan"), None),
         (Media("image", url="https://x/a.png"), {"type": "url", "url": "https://x/a.png"}),
         (Media("image", file_id="f"), {"type": "file", "file_id": "f"}),
         (Media("image", "image/tiff", data="AA=="), None),

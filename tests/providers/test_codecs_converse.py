@@ -14,6 +14,7 @@ from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, BedrockConverseCod
 from turnlog.providers.shapes import NO_OUTPUT
 
 CODEC = BedrockConverseCodec()
+PNG = "iVBORw0KGgo="
 REASONING = {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "c2ln"}}}
 CALL = {"toolUse": {"toolUseId": "a", "name": "f", "input": {"q": 1}}}
 RESULT = {"toolResult": {"toolUseId": "a", "content": [{"json": {"n": 1}}], "status": "success"}}
@@ -129,7 +130,9 @@ def test_repairs() -> None:
 @pytest.mark.parametrize(
     ("media", "block"),
     [
-        (Media("image", "image/png", data="AA=="), {"image": {"format": "png", "source": {"bytes": "AA=="}}}),
+        (Media("image", "image/png", data=PNG), {"image": {"format": "png", "source": {"bytes": PNG}}}),
+        (Media("image", "image/jpg", data=PNG), {"image": {"format": "png", "source": {"bytes": PNG}}}),
+        (Media("image", "image/png", data="!!!", name="a plan"), {"text": "[image: a plan]"}),
         (
             Media("image", "image/jpeg", url="s3://bucket/k"),
             {"image": {"format": "jpeg", "source": {"s3Location": {"uri": "s3://bucket/k"}}}},
@@ -138,8 +141,7 @@ def test_repairs() -> None:
             Media("file", "text/csv", data="AA==", name="my_list.csv"),
             {"document": {"format": "csv", "name": "my list csv", "source": {"bytes": "AA=="}}},
         ),
-        (Media("image", "image/gif", data="AA=="), {"image": {"format": "gif", "source": {"bytes": "AA=="}}}),
-        (Media("image", data="AA=="), {"image": {"format": "png", "source": {"bytes": "AA=="}}}),
+        (Media("image", data="R0lGODlh"), {"image": {"format": "gif", "source": {"bytes": "R0lGODlh"}}}),
         (Media("image", "image/tiff", data="AA=="), {"text": "[image]"}),
         (Media("image", url="https://x/a.png"), {"text": "[image]"}),
         (Media("audio", data="AA=="), {"text": "[audio]"}),

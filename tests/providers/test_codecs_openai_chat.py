@@ -269,10 +269,10 @@ def test_what_the_provider_would_refuse_is_repaired_and_nothing_else(
         (Message("user", (Text("a"), Text("b"))), "a\nb"),
         (Message("user", (Thinking("hm"), Opaque("turnlog", {}), Text("b"))), "b"),
         (
-            Message("user", (Text("a"), Media("image", data="AA==", media_type="image/gif", detail="low"))),
+            Message("user", (Text("a"), Media("image", data="R0lGODlh", media_type="image/png", detail="low"))),
             [
                 {"type": "text", "text": "a"},
-                {"type": "image_url", "image_url": {"url": "data:image/gif;base64,AA==", "detail": "low"}},
+                {"type": "image_url", "image_url": {"url": "data:image/gif;base64,R0lGODlh", "detail": "low"}},
             ],
         ),
         (Message("user", (Media("image", file_id="f1", name="plan"),)), [{"type": "text", "text": "[image: plan]"}]),
@@ -290,9 +290,19 @@ def test_what_the_provider_would_refuse_is_repaired_and_nothing_else(
         ),
         (Message("user", (Media("audio", url="https://x/y.wav"),)), [{"type": "text", "text": "[audio]"}]),
         (
-            Message("user", (Media("file", data="AA==", media_type="text/plain", name="a.txt"),)),
-            [{"type": "file", "file": {"file_data": "data:text/plain;base64,AA==", "filename": "a.txt"}}],
+            Message("user", (Media("file", data="aGk=", media_type="text/plain", name="a.txt"),)),
+            [{"type": "text", "text": "<turnlog-data kind='file'>\nhi\n</turnlog-data>"}],
         ),
+        (
+            Message("user", (Media("file", data="JVBERi0=", media_type="application/pdf"),)),
+            [{"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0=", "filename": "file.pdf"}}],
+        ),
+        (
+            Message("user", (Media("file", data="AA==", media_type="application/msword", name="a"), Text("?"))),
+            [{"type": "text", "text": "[file: a]"}, {"type": "text", "text": "?"}],
+        ),
+        (Message("user", (Media("image", url="s3://bucket/k"),)), [{"type": "text", "text": "[image]"}]),
+        (Message("user", (Media("image", "image/svg+xml", "PHN2Zz4="),)), [{"type": "text", "text": "[image]"}]),
         (Message("user", (Media("file", file_id="f1"),)), [{"type": "file", "file": {"file_id": "f1"}}]),
         (
             Message("user", (Media("file", url="https://x/a.pdf", name="a.pdf"),)),

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from turnlog import Turnlog
+from turnlog import Turnlog, build_window
 from turnlog.core.messages import Message, Role, Text
+from turnlog.linter.rules import lint
 from turnlog.providers import Turn
 from turnlog.providers.registry import CODECS, recognise
 
@@ -170,3 +171,78 @@ def test_a_part_whose_type_is_no_text_is_of_no_format(kind: object) -> None:
     part = {"type": kind}
     for body in ({"role": "user", "content": [part]}, {"role": "user", "parts": [part]}, {**part, "content": [part]}):
         assert recognise(body) is recognise({"role": "user", "content": "hi"})
+
+
+PNG, TEXT_URL = "iVBORw0KGgo=", "data:text/plain;base64,aGk="
+REFUSED_MEDIA: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
+    "openai_chat": [
+        ({"type": "image_url", "image_url": {"url": "s3://bucket/k.png"}}, {"type": "text", "text": "[image]"}),
+        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,!!!"}}, {"type": "text", "text": "[image]"}),
+        (
+            {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{PNG}"}},
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
+        ),
+        (
+            {"type": "file", "file": {"file_data": TEXT_URL, "filename": "a.txt"}},
+            {"type": "text", "text": "<turnlog-data kind='file'>\nhi\n</turnlog-data>"},
+        ),
+        (
+            {"type": "file", "file": {"file_data": "data:application/zip;base64,UEs=", "filename": "a.zip"}},
+            {"type": "text", "text": "[file: a.zip]"},
+        ),
+        (
+            {"type": "file", "file": {"file_data": "JVBERi0="}},
+            {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0=", "filename": "file.pdf"}},
+        ),
+    ],
+    "openai_responses": [
+        ({"type": "input_image", "image_url": "file:///etc/passwd"}, {"type": "input_text", "text": "[image]"}),
+        (
+            {"type": "input_file", "file_url": "s3://bucket/k", "filename": "k"},
+            {"type": "input_text", "text": "[file: k]"},
+        ),
+        (
+            {"type": "input_file", "file_data": TEXT_URL},
+            {"type": "input_file", "file_data": TEXT_URL, "filename": "file.txt"},
+        ),
+        (
+            {"type": "input_file", "file_data": "data:application/zip;base64,UEs=", "filename": "a.zip"},
+            {"type": "input_text", "text": "[file: a.zip]"},
+        ),
+    ],
+    "anthropic": [
+        (
+            {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": PNG}},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+        ),
+        (
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "!!!"}},
+            {"type": "text", "text": "[image]"},
+        ),
+        (
+            {"type": "document", "source": {"type": "url", "url": "s3://bucket/k"}},
+            {"type": "text", "text": "[document]"},
+        ),
+    ],
+    "bedrock_converse": [
+        (
+            {"image": {"format": "jpeg", "source": {"bytes": PNG}}},
+            {"image": {"format": "png", "source": {"bytes": PNG}}},
+        ),
+        ({"image": {"format": "png", "source": {"bytes": "!!!"}}}, {"text": "[image]"}),
+    ],
+}
+"""Format -> media that its provider refuses, with what is sent in their place."""
+
+
+@pytest.mark.parametrize(
+    ("format", "part", "sent"), [(format, *pair) for format, pairs in REFUSED_MEDIA.items() for pair in pairs]
+)
+def test_media_that_the_provider_refuses_are_sent_as_what_it_takes(
+    format: Any, part: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    kinds = {"openai_responses": {"type": "input_text", "text": "look"}, "bedrock_converse": {"text": "look"}}
+    text = kinds.get(format, {"type": "text", "text": "look"})
+    (message,) = build_window([{"role": "user", "content": [part, text]}], format=format).messages
+    assert message["content"] == [sent, text]
+    assert lint([message], format=format) == []

@@ -26,7 +26,7 @@ MODEL: list[Body] = [
         "role": "user",
         "content": [
             {"type": "text", "text": "Where is it?"},
-            {"type": "image", "image": "aGk=", "mediaType": "image/png"},
+            {"type": "image", "image": "iVBORw0KGgo=", "mediaType": "image/png"},
             {"type": "file", "data": "https://example.com/a.pdf", "mediaType": "application/pdf", "filename": "a.pdf"},
         ],
     },
@@ -65,7 +65,7 @@ UI: list[Body] = [
         "role": "user",
         "parts": [
             {"type": "text", "text": "Where is it?"},
-            {"type": "file", "url": "data:image/png;base64,aGk=", "mediaType": "image/png"},
+            {"type": "file", "url": "data:image/png;base64,iVBORw0KGgo=", "mediaType": "image/png"},
             {"type": "file", "url": "https://example.com/a.pdf", "mediaType": "application/pdf", "filename": "a.pdf"},
         ],
     },
@@ -103,7 +103,7 @@ ITEMS: list[Body] = [
         "role": "user",
         "content": [
             {"type": "input_text", "text": "Where is it?"},
-            {"type": "input_image", "image": "data:image/png;base64,aGk="},
+            {"type": "input_image", "image": "data:image/png;base64,iVBORw0KGgo="},
             {"type": "input_file", "file": {"url": "https://example.com/a.pdf"}, "filename": "a.pdf"},
         ],
     },
@@ -168,7 +168,7 @@ def test_a_run_of_a_javascript_library_reaches_every_provider_whole(log: Turnlog
     assert window.open_calls == []
     assert sent not in LINTED or log.lint(window.messages, format=sent).problems == []  # type: ignore[arg-type]
     text = json.dumps(window.messages)
-    for said in ("Where is it?", "W-10023", "Berlin", "no route", "It is in Berlin.", "aGk=", "a.pdf"):
+    for said in ("Where is it?", "W-10023", "Berlin", "no route", "It is in Berlin.", "iVBORw0KGgo=", "a.pdf"):
         assert said in text
     assert "never sent" not in text
     assert text.index("Where is it?") < text.index("W-10023") < text.index("no route") < text.index("It is in Berlin.")
@@ -188,7 +188,7 @@ def test_a_message_of_the_interface_becomes_the_model_messages_that_the_library_
     session.append(*UI)
     user, assistant, tool, last = session.context(format="ai_sdk").messages
     assert user["content"][1:] == [
-        {"type": "file", "data": "aGk=", "mediaType": "image/png"},
+        {"type": "file", "data": "iVBORw0KGgo=", "mediaType": "image/png"},
         {"type": "file", "data": "https://example.com/a.pdf", "mediaType": "application/pdf", "filename": "a.pdf"},
     ]
     assert assistant["content"] == MODEL[1]["content"][1:]
@@ -243,18 +243,18 @@ def test_each_output_of_a_tool(output: Any, text: str, failed: bool) -> None:
 
 
 def test_an_image_of_a_tool_is_an_image_in_both(log: Turnlog) -> None:
-    shown = {"type": "content", "value": [{"type": "image-data", "data": "aGk=", "mediaType": "image/png"}]}
+    shown = {"type": "content", "value": [{"type": "image-data", "data": "iVBORw0KGgo=", "mediaType": "image/png"}]}
     part = {"type": "tool-result", "toolCallId": "c", "toolName": "f", "output": shown}
     (result,) = CODECS["ai_sdk"].parse({"role": "tool", "content": [part]}).tool_results
-    assert result.content == (Media("image", "image/png", data="aGk="),)
+    assert result.content == (Media("image", "image/png", data="iVBORw0KGgo="),)
     item = {
         "type": "function_call_result",
         "callId": "c",
         "name": "f",
-        "output": {"type": "image", "image": {"data": "aGk=", "mediaType": "image/png"}},
+        "output": {"type": "image", "image": {"data": "iVBORw0KGgo=", "mediaType": "image/png"}},
     }
     (result,) = CODECS["openai_agents_js"].parse(item).tool_results
-    assert result.content == (Media("image", "image/png", data="aGk="),)
+    assert result.content == (Media("image", "image/png", data="iVBORw0KGgo="),)
 
 
 PDF = "application/pdf"
@@ -268,18 +268,27 @@ PDF = "application/pdf"
             {"type": "file", "url": "http://x/a", "mediaType": "image/png"},
             Media("image", "image/png", url="http://x/a"),
         ),
-        ({"type": "file", "url": "data:image/png;base64,aGk="}, Media("image", "image/png", data="aGk=")),
-        ({"type": "file", "data": "data:;base64,aGk=", "mediaType": PDF}, Media("file", PDF, data="aGk=")),
-        ({"type": "file", "data": "aGk=", "mediaType": "audio/wav"}, Media("audio", "audio/wav", data="aGk=")),
-        ({"type": "media", "data": "aGk=", "filename": "a"}, Media("file", data="aGk=", name="a")),
+        (
+            {"type": "file", "url": "data:image/png;base64,iVBORw0KGgo="},
+            Media("image", "image/png", data="iVBORw0KGgo="),
+        ),
+        (
+            {"type": "file", "data": "data:;base64,iVBORw0KGgo=", "mediaType": PDF},
+            Media("file", PDF, data="iVBORw0KGgo="),
+        ),
+        (
+            {"type": "file", "data": "iVBORw0KGgo=", "mediaType": "audio/wav"},
+            Media("audio", "audio/wav", data="iVBORw0KGgo="),
+        ),
+        ({"type": "media", "data": "iVBORw0KGgo=", "filename": "a"}, Media("file", data="iVBORw0KGgo=", name="a")),
         ({"type": "image", "image": "https://x"}, Media("image", url="https://x")),
         ({"type": "image-url", "url": "https://x"}, Media("image", url="https://x")),
         ({"type": "file-url", "url": "https://x"}, Media("file", url="https://x")),
-        ({"type": "file-data", "data": "aGk="}, Media("file", data="aGk=")),
+        ({"type": "file-data", "data": "iVBORw0KGgo="}, Media("file", data="iVBORw0KGgo=")),
         ({"type": "image", "image": ""}, None),
         ({"type": "image", "url": "https://x"}, None),
         ({"type": "file", "mediaType": PDF}, None),
-        ({"type": "text", "text": "x", "data": "aGk="}, None),
+        ({"type": "text", "text": "x", "data": "iVBORw0KGgo="}, None),
     ],
 )
 def test_a_file_is_read_from_where_its_part_has_it(part: Body, media: Media | None) -> None:
@@ -326,9 +335,9 @@ def test_what_is_no_message_of_the_ai_sdk_is_refused_with_its_place(body: Body, 
 def test_media_of_a_tool_without_data_are_named_beside_one_with_data() -> None:
     content = (
         Text("b"),
-        Media("image", data="aGk="),
+        Media("image", data="iVBORw0KGgo="),
         Media("image", url="https://x"),
-        Media("file", data="aGk=", name="a"),
+        Media("file", data="iVBORw0KGgo=", name="a"),
     )
     turn = Turn(Message("tool", tool_results=(ToolResult("c", content),)), result_ids=("c",))
     (body,) = CODECS["ai_sdk"].bodies(turn)
@@ -337,16 +346,16 @@ def test_media_of_a_tool_without_data_are_named_beside_one_with_data() -> None:
         "type": "content",
         "value": [
             {"type": "text", "text": "b"},
-            {"type": "image-data", "data": "aGk=", "mediaType": "image/png"},
+            {"type": "image-data", "data": "iVBORw0KGgo=", "mediaType": "image/png"},
             {"type": "text", "text": "[image]"},
-            {"type": "file-data", "data": "aGk=", "mediaType": "application/octet-stream"},
+            {"type": "file-data", "data": "iVBORw0KGgo=", "mediaType": "application/octet-stream"},
         ],
     }
 
 
 @pytest.mark.parametrize("detail", ["low", "high", None])
 def test_the_detail_of_an_image_goes_to_the_ai_sdk_and_comes_back(log: Turnlog, detail: str | None) -> None:
-    image = {"url": "data:image/png;base64,aGk="} | ({"detail": detail} if detail else {})
+    image = {"url": "data:image/png;base64,iVBORw0KGgo="} | ({"detail": detail} if detail else {})
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     shown = {"type": "input_image", "image_url": image["url"]} | ({"detail": detail} if detail else {})
     session = log.sessions.create("s", recall="never")
@@ -355,9 +364,9 @@ def test_the_detail_of_an_image_goes_to_the_ai_sdk_and_comes_back(log: Turnlog, 
     window = session.context(format="ai_sdk")
     user, _, tool = window.messages
     options = {"providerOptions": {"openai": {"imageDetail": detail}}} if detail else {}
-    assert user["content"] == [{"type": "file", "data": "aGk=", "mediaType": "image/png", **options}]
+    assert user["content"] == [{"type": "file", "data": "iVBORw0KGgo=", "mediaType": "image/png", **options}]
     assert tool["content"][0]["output"]["value"] == [
-        {"type": "image-data", "data": "aGk=", "mediaType": "image/png", **options}
+        {"type": "image-data", "data": "iVBORw0KGgo=", "mediaType": "image/png", **options}
     ]
     parsed = [CODECS["ai_sdk"].parse(message) for message in (user, tool)]
     assert [block.detail for message in parsed for block in message.blocks if isinstance(block, Media)] == [detail] * 2
@@ -423,12 +432,12 @@ def test_calls_that_the_provider_defines_are_those_of_responses(item: Body, name
 @pytest.mark.parametrize(
     ("part", "format"),
     [
-        ({"type": "input_image", "image": "aGk="}, "openai_agents_js"),
+        ({"type": "input_image", "image": "iVBORw0KGgo="}, "openai_agents_js"),
         ({"type": "input_file", "file": {"id": "f"}}, "openai_agents_js"),
         ({"type": "input_image", "image_url": "https://x"}, "openai_responses"),
         ({"type": "input_file", "file_id": "f"}, "openai_responses"),
         ({"type": "input_text", "text": "x", "file": 1}, "openai_responses"),
-        ({"type": "image", "image": "aGk="}, "ai_sdk"),
+        ({"type": "image", "image": "iVBORw0KGgo="}, "ai_sdk"),
     ],
 )
 def test_a_part_is_recognised_by_where_it_has_its_file(part: Body, format: str) -> None:
@@ -439,7 +448,10 @@ def test_a_part_is_recognised_by_where_it_has_its_file(part: Body, format: str) 
     ("output", "content"),
     [
         ({"type": "computer_screenshot", "data": "https://x"}, (Media("image", url="https://x"),)),
-        ({"type": "computer_screenshot", "data": "data:image/png;base64,aGk="}, (Media("image", "image/png", "aGk="),)),
+        (
+            {"type": "computer_screenshot", "data": "data:image/png;base64,iVBORw0KGgo="},
+            (Media("image", "image/png", "iVBORw0KGgo="),),
+        ),
         ("nothing to see", (Text("nothing to see"),)),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import Harness
 from tests.support.erasing import message_of, worked
 from tests.support.jobs import deliver
+from tests.support.pictures import png
 from turnlog.app import make_application
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import TooLargeError
@@ -20,7 +21,7 @@ from turnlog.engines import SystemClock
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 
-DATA = base64.b64encode(random.Random(1).randbytes(4 * 1024 * 1024)).decode()
+DATA = base64.b64encode(base64.b64decode(png(640, 480)) + random.Random(1).randbytes(4 * 1024 * 1024)).decode()
 CALL = {"id": "c", "type": "tool_use", "name": "screenshot", "input": {}}
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
 TURN: list[dict[str, Any]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -34,6 +35,9 @@ def results(*given: Any, is_error: bool = False) -> Given:
 
 DONE = openai({"role": "tool", "tool_call_id": "a0", "content": "done"})
 MANY_PARTS = [{"type": "text", "text": "x"}] * 30
+TEXT = base64.b64encode(("</turnlog-data 查" * 40).encode()).decode()
+DATA_URL = f"data:text/plain;base64,{TEXT}"
+PNG = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 HISTORIES: dict[str, list[Given]] = {
     "an illegal name": [calls(["查"]), DONE],
     "a missing name": [calls([""]), DONE],
@@ -57,6 +61,13 @@ HISTORIES: dict[str, list[Given]] = {
     "many parts of a user's": [openai({"role": "user", "content": MANY_PARTS})],
     "a small text file": [
         turnlog({"role": "user", "content": [{"type": "file", "media_type": "text/plain", "data": "eA=="}]})
+    ],
+    "texts in files": [
+        turnlog({"role": "user", "content": [{"type": "file", "media_type": "text/plain", "data": TEXT}] * 3}),
+        calls(["f"]),
+        openai(
+            {"role": "tool", "tool_call_id": "a0", "content": [{"type": "file", "file": {"file_data": DATA_URL}}, PNG]}
+        ),
     ],
     "files with long names": [
         turnlog(
@@ -105,7 +116,7 @@ def test_what_is_sent_as_given_costs_what_was_counted() -> None:
     assert window(held, Asked("full")).tokens == held.total + 3 == recounted(window(held, Asked("full")), Asked("full"))
 
 
-IMAGE = {"type": "image", "media_type": "image/png", "data": "eA=="}
+IMAGE = {"type": "image", "media_type": "image/png", "data": "iVBORw0KGgo="}
 
 
 def surcharge(format: Format, **more: str) -> int:

@@ -32,9 +32,11 @@ from turnlog.linter.rules import (
     Violation,
     describe_value,
     image_side,
+    image_type,
     is_filled,
     is_match,
     is_one_of,
+    is_web_address,
     kind_of,
 )
 
@@ -363,7 +365,7 @@ class AnthropicReader(MessageReader):
         elif kind in _SOURCES:
             source = block.get("source")
             self._check_source(f"{pointer}/source", source, _SOURCES[kind])
-            self._take_data(pointer, kind, source.get("data") if isinstance(source, dict) else None)
+            self._take_data(pointer, kind, source if isinstance(source, dict) else {})
         elif kind == "search_result":
             self._check_nested(f"{pointer}/content", block.get("content"), {"text"})
 
@@ -395,20 +397,23 @@ class AnthropicReader(MessageReader):
             self.unknown_keys(pointer, source, {"type", key, "media_type"} if media_types else {"type", key})
             if kind == "content" and isinstance(source.get(key), list):
                 self._check_nested(f"{pointer}/{key}", source[key], {"text", "image"})
-            elif not is_filled(source.get(key)):
-                self.add("source_field", f"{pointer}/{key}", f"{key} is {kind_of(source.get(key))}, or empty")
+            elif not is_filled(source.get(key)) or (key == "url" and not is_web_address(source[key])):
+                self.add("source_field", f"{pointer}/{key}", f"{key} is {describe_value(source.get(key))}")
             if media_types and not is_one_of(source.get("media_type"), media_types):
                 value = describe_value(source.get("media_type"))
                 self.add("media_type", f"{pointer}/media_type", f"the media type is {value}")
 
-    def _take_data(self, pointer: str, kind: str, data: object) -> None:
+    def _take_data(self, pointer: str, kind: str, source: dict[str, object]) -> None:
         """Note an image, and the size of what is sent in base64."""
+        data, media_type = source.get("data"), source.get("media_type")
         chars = len(data) if isinstance(data, str) else 0
         self._chars += chars
         if kind != "image":
             return
         side = image_side(data)
         self._images[pointer] = side
+        if chars and is_one_of(media_type, _IMAGES) and image_type(data) != media_type:
+            self.add("image_data", f"{pointer}/source/data", f"the data are no {media_type} in base64")
         if chars > MAX_IMAGE_CHARS:
             self.add("image_bytes", pointer, f"the image has {chars} characters of base64")
         if side > MAX_SIDE:

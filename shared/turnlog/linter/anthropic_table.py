@@ -130,6 +130,11 @@ RULES: Mapping[str, Rule] = {
         "Convert the image to one of these; a document is application/pdf (base64) or text/plain (text).",
         f"{_CLAUDE_CODE}8184",
     ),
+    "image_data": Rule(
+        f"{_BAD}: messages.….content.….image.source.base64.data: Image does not match the provided media type image/…",
+        "Send the image's own bytes as base64, and the type that they have.",
+        f"{_CLAUDE_CODE}15746",
+    ),
     "image_bytes": Rule(
         f"{_BAD}: messages.….content.….image.source.base64: image exceeds … maximum",
         f"Send at most {MAX_IMAGE_CHARS} characters of base64 (on Amazon Bedrock and Google Cloud half of it).",

@@ -36,6 +36,8 @@ from turnlog.linter.rules import (
     TurnPairing,
     describe_value,
     image_side,
+    image_type,
+    is_filled,
     is_match,
     is_one_of,
     kind_of,
@@ -284,7 +286,7 @@ class ConverseReader(MessageReader):
         if shape.union and (len(known) > 1 or not value):
             self.add("union_members", pointer, f"the union has {len(known)} members: {', '.join(known) or 'none'}")
         if shape in (_SHAPES["Image"], _SHAPES["Document"]):
-            self._check_size(pointer, value.get("source"), "image" if shape is _SHAPES["Image"] else "document")
+            self._check_media(pointer, value, "image" if shape is _SHAPES["Image"] else "document")
         for key, spec in shape.members.items():
             if key in value:
                 self._check_value(f"{pointer}/{key}", value[key], spec)
@@ -293,8 +295,11 @@ class ConverseReader(MessageReader):
             elif key in shape.required:
                 self.add("field_missing", f"{pointer}/{key}", f"{key} is missing")
 
-    def _check_size(self, pointer: str, source: object, kind: str) -> None:
+    def _check_media(self, pointer: str, media: dict[str, object], kind: str) -> None:
+        source, format = media.get("source"), media.get("format")
         data = source.get("bytes") if isinstance(source, dict) else None
+        if kind == "image" and is_one_of(format, _IMAGES) and is_filled(data) and image_type(data) != f"image/{format}":
+            self.add("image_data", f"{pointer}/source/bytes", f"the bytes are no {format} in base64")
         size = len(data) * 3 // 4 if isinstance(data, str) else len(data) if isinstance(data, bytes) else 0
         if size > MAX_BYTES[kind]:
             self.add("media_bytes", pointer, f"the {kind} has {size} bytes")

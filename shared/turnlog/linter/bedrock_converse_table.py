@@ -106,6 +106,11 @@ RULES: Mapping[str, Rule] = {
         "Send fewer documents in the message.",
         f"{_GITHUB}aws-samples/generative-ai-use-cases/issues/1685",
     ),
+    "image_data": Rule(
+        f"{_BAD} of Claude: Image does not match the provided media type image/…",
+        "Send the image's own bytes, and the format that they have.",
+        f"{_GITHUB}anthropics/claude-code/issues/15746",
+    ),
     "media_bytes": Rule(
         f"{_BAD} (the reference: Each image's size must be no more than 3.75 MB, each document's no more than 4.5 MB.)",
         "Send a smaller file, or an S3 address.",

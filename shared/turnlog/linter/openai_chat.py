@@ -25,8 +25,10 @@ from turnlog.linter.rules import (
     Rule,
     TurnPairing,
     describe_value,
+    image_type,
     is_filled,
     is_match,
+    is_web_address,
     kind_of,
 )
 
@@ -84,6 +86,18 @@ RULES: Mapping[str, Rule] = {
         f"{_GITHUB}openai/openai-node/issues/1030",
     ),
     "part_field": Rule(_BAD, "Give the part what its type needs.", _REFERENCE),
+    "image_url": Rule(
+        f"{_BAD}: Invalid image URL … | You uploaded an unsupported image. Please make sure your image has of one the "
+        "following formats: ['png', 'jpeg', 'gif', 'webp'].",
+        "Send an address of the web, or the image as a data URL in base64.",
+        "https://developers.openai.com/api/docs/guides/images-vision",
+    ),
+    "file_data": Rule(
+        f"{_BAD}: Invalid file data: …. Expected a base64-encoded data URL with an application/pdf MIME type | Missing "
+        "required parameter: '….file.file_id'. (where the filename lacks)",
+        "Send a PDF as a data URL in base64, with a filename; of other files the text. Responses takes more types.",
+        f"{_GITHUB}trpc-group/trpc-agent-go/issues/1816",
+    ),
     "too_many_images": Rule(
         f"{_BAD} (the guide: up to {MAX_IMAGES} individual image inputs and 512 MB per request)",
         "Send fewer images, the newest.",
@@ -282,10 +296,36 @@ def _check_part_body(findings: Findings, pointer: str, kind: str, body: object) 
     elif kind == "file":
         if not (isinstance(body.get("file_id"), str) or isinstance(body.get("file_data"), str)):
             findings.add("part_field", pointer, "the file has neither file_id nor file_data")
+        check_file(findings, pointer, body, "data:application/pdf;base64,")
     else:
         for key in _PART_FIELDS[kind]:
             if not isinstance(body.get(key), str):
                 findings.add("part_field", f"{pointer}/{key}", f"{key} is {kind_of(body.get(key))}, not a string")
+        if kind == "image_url":
+            check_image_url(findings, f"{pointer}/url", body.get("url"))
+
+
+def check_image_url(findings: Findings, pointer: str, url: object) -> None:
+    """Add ``image_url`` for an address that is neither of the web nor the data of an image."""
+    if isinstance(url, str) and not is_web_address(url):
+        head, _, data = url.partition(";base64,")
+        if not head.startswith("data:") or not image_type(data):
+            findings.add("image_url", pointer, f"the address is {describe_value(url)}")
+
+
+def check_file(findings: Findings, pointer: str, file: dict[str, object], start: str) -> None:
+    """Add ``file_data`` for data that is no data URL with this ``start`` or has no name, and for an address elsewhere than the web.
+
+    Data may be an address: servers of this API take one (https://openrouter.ai/docs/features/multimodal/pdfs).
+    """
+    data, url = file.get("file_data"), file.get("file_url")
+    if is_filled(url) and not is_web_address(url):
+        findings.add("file_data", f"{pointer}/file_url", f"the address is {describe_value(url)}")
+    if isinstance(data, str) and not is_web_address(data):
+        if not data.startswith(start):
+            findings.add("file_data", f"{pointer}/file_data", f"the data are {describe_value(data)}")
+        if not is_filled(file.get("filename")):
+            findings.add("file_data", f"{pointer}/filename", "the data have no filename")
 
 
 def _check_assistant(findings: Findings, pointer: str, message: dict[str, object]) -> None:

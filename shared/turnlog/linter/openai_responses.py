@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from turnlog.linter.openai_chat import MAX_IMAGES
+from turnlog.linter.openai_chat import MAX_IMAGES, check_file, check_image_url
 from turnlog.linter.openai_chat import RULES as CHAT_RULES
 from turnlog.linter.rules import MessageReader, Rule, describe_value, is_filled, is_one_of, kind_of
 
@@ -82,6 +82,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "part_field": Rule(_BAD, "Give the part what its type needs.", _REFERENCE),
     "too_many_images": CHAT_RULES["too_many_images"],
+    "image_url": CHAT_RULES["image_url"],
+    "file_data": CHAT_RULES["file_data"],
     "phase_value": Rule(_BAD, "Use commentary or final_answer, or leave it out.", _REFERENCE),
     # Calls.
     "call_id": Rule(
@@ -400,6 +402,8 @@ class ResponsesReader(MessageReader):
             keys = ("image_url", "file_id") if kind == "input_image" else ("file_id", "file_data", "file_url")
             if not any(is_filled(part.get(key)) for key in keys):
                 self.add("part_field", pointer, f"the part has none of {', '.join(keys)}")
+            check_image_url(self, f"{pointer}/image_url", part.get("image_url") or None)
+            check_file(self, pointer, part, "data:")
             detail = part.get("detail")
             if detail is not None and not is_one_of(detail, _DETAILS):
                 self.add("part_field", f"{pointer}/detail", f"detail is {describe_value(detail)}")

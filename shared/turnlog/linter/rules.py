@@ -239,6 +239,14 @@ def _jpeg_side(data: bytes) -> int:
     return 0
 
 
+def image_type(data: object) -> str:
+    """Return the media type of a PNG, JPEG, GIF or WebP in base64, by its first characters; empty for all else."""
+    starts = _STARTS.items() if is_match(data, _BASE64) else ()
+    return next((kind for start, kind in starts if str(data).startswith(start)), "")
+
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\r\n]+={0,2}\s{0,2}")
+_STARTS = {"iVBORw0K": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
 _HEADER_CHARS = 262_144
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
@@ -251,6 +259,11 @@ def is_filled(value: object) -> TypeGuard[str]:
 def is_match(value: object, pattern: re.Pattern[str]) -> TypeGuard[str]:
     """Return whether the value is a string that the pattern matches as a whole."""
     return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def is_web_address(value: object) -> bool:
+    """Return whether the value is an address that a provider fetches."""
+    return isinstance(value, str) and value.startswith(("https://", "http://"))
 
 
 def is_one_of(value: object, words: Collection[str]) -> TypeGuard[str]:

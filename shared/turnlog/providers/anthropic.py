@@ -27,6 +27,7 @@ from turnlog.providers.blocks import (
     json_text,
     legal_tool_name,
     placeholder_text,
+    plain_text,
     role_of,
     role_with,
     string_of,
@@ -34,9 +35,9 @@ from turnlog.providers.blocks import (
 )
 from turnlog.providers.hosted_calls import has_failed, is_call, is_result, result_blocks
 from turnlog.providers.shapes import fitted
+from turnlog.providers.token_rules import image_type
 
 FORMAT = "anthropic"
-_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _OWN_BLOCK_TYPES = frozenset(
     {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "search_result", "mcp_tool_use"}
 )
@@ -271,20 +272,13 @@ def _source(media: Media) -> JsonObject | None:
     if media.kind == "audio":
         return None
     if media.data:
-        media_type = media.media_type or ("image/png" if is_image else "application/pdf")
-        if media_type in (_IMAGES if is_image else {"application/pdf"}):
-            return {"type": "base64", "media_type": media_type, "data": media.data}
-        text = "" if is_image or media_type != "text/plain" else _plain_text(media.data)
+        media_type = image_type(media.data) if is_image else media.media_type or "application/pdf"
+        if is_image or media_type == "application/pdf":
+            return {"type": "base64", "media_type": media_type, "data": media.data} if media_type else None
+        text = plain_text(media)
         return {"type": "text", "media_type": "text/plain", "data": text} if text.strip() else None
     if media.file_id:
         return {"type": "file", "file_id": media.file_id}
     if media.url and media.url.startswith(("https://", "http://")):
         return {"type": "url", "url": media.url}
     return None
-
-
-def _plain_text(data: str) -> str:
-    try:
-        return base64.b64decode(data, validate=True).decode("utf-8")
-    except ValueError:
-        return ""

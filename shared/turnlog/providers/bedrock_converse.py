@@ -30,22 +30,12 @@ from turnlog.providers.blocks import (
     string_of,
     tool_input,
 )
-from turnlog.providers.shapes import CONVERSE_KINDS, fitted
+from turnlog.providers.shapes import CONVERSE_KINDS, FILE_TYPES, fitted
+from turnlog.providers.token_rules import image_type
 
 DOCUMENT_TEXT = "[document]"
 _IMAGE_TYPES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
-_FILE_TYPES = {
-    "application/pdf": "pdf",
-    "text/csv": "csv",
-    "application/msword": "doc",
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
-    "application/vnd.ms-excel": "xls",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
-    "text/html": "html",
-    "text/plain": "txt",
-    "text/markdown": "md",
-}
-_MEDIA_TYPES = {name: media_type for media_type, name in (_IMAGE_TYPES | _FILE_TYPES).items()}
+_MEDIA_TYPES = {name: media_type for media_type, name in (_IMAGE_TYPES | FILE_TYPES).items()}
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9()\[\]\-]+(?: [A-Za-z0-9()\[\]\-]+)*")
 _MAX_NAME = 200
 
@@ -195,8 +185,8 @@ class BedrockConverseCodec(AlternatingCodec):
 
     def media_block(self, media: Media) -> JsonObject:
         is_image = media.kind == "image"
-        known, default = (_IMAGE_TYPES, "png") if is_image else (_FILE_TYPES, "pdf")
-        kind = known.get(media.media_type) if media.media_type else default
+        known, default = (_IMAGE_TYPES, "image/png") if is_image else (FILE_TYPES, "application/pdf")
+        kind = known.get((image_type(media.data) or "") if is_image and media.data else media.media_type or default)
         source: JsonObject | None = {"bytes": media.data} if media.data else None
         if source is None and media.url and media.url.startswith("s3://"):
             source = {"s3Location": {"uri": media.url}}

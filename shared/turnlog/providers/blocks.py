@@ -13,6 +13,7 @@ Shapes: OpenAI Chat ``{"type": "function", "function": {name, description, param
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -146,8 +147,18 @@ def file_fields(media: Media) -> JsonObject:
     if media.file_id:
         return {"file_id": media.file_id, **named}
     if media.data:
-        return {"file_data": data_url(media, "") if media.media_type else media.data, **named}
+        return {"file_data": data_url(media, "application/pdf"), **named}
     return {"file_url": media.url, **named}
+
+
+def plain_text(media: Media) -> str:
+    """Return the text of a file of plain text, empty for other media."""
+    if media.kind != "file" or media.media_type != "text/plain" or not media.data:
+        return ""
+    try:
+        return base64.b64decode(media.data, validate=True).decode("utf-8")
+    except ValueError:
+        return ""
 
 
 def data_url(media: Media, default_type: str) -> str:

@@ -16,6 +16,7 @@ from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking,
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered, Turn
 from turnlog.providers.blocks import (
     data_url,
+    fenced,
     file_fields,
     given_role,
     invalid_message,
@@ -28,6 +29,7 @@ from turnlog.providers.blocks import (
     objects_in,
     parts_of,
     placeholder_text,
+    plain_text,
     result_parts,
     role_of,
     string_of,
@@ -278,7 +280,9 @@ def _legal_content(body: JsonObject, message: Message) -> bool:
         isinstance(content, list)
         and bool(content)
         and all(isinstance(part, dict) and string_of(part.get("type")) in allowed for part in content)
-        and not any(isinstance(block, Opaque) for block in message.blocks)
+        and not any(
+            isinstance(block, Opaque) or (isinstance(block, Media) and plain_text(block)) for block in message.blocks
+        )
     )
 
 
@@ -324,12 +328,14 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
 
 
 def _media_part(media: Media) -> JsonObject:
-    """Return the part of the media, or its name as text.
+    """Return the part of the media, the text of a file, or its name as text.
 
     The provider has no part for some media, e.g. audio with only a URL or in Ogg, or an image with only a file id.
     """
     if media.kind == "audio" and media.data and (sound := _SOUNDS.get(media.media_type or "audio/wav")):
         return {"type": "input_audio", "input_audio": {"data": media.data, "format": sound}}
+    if text := plain_text(media):
+        return {"type": "text", "text": fenced("file", text)}
     if media.kind == "file" and (media.file_id or media.data):
         return {"type": "file", "file": file_fields(media)}
     if media.kind != "image" or not (media.url or media.data):

@@ -23,7 +23,8 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.providers.blocks import json_text
+from turnlog.providers.blocks import DATA_URL, json_text
+from turnlog.providers.token_rules import image_type
 
 NO_OUTPUT = "[no output]"
 """The content of a failed result that says nothing: Anthropic and Bedrock refuse an error without content."""
@@ -186,6 +187,14 @@ mapping = matching(lambda value: isinstance(value, dict))
 listing = matching(lambda value: isinstance(value, list))
 
 
+def _pattern(pattern: str) -> Shape:
+    compiled = re.compile(pattern, re.DOTALL)
+    return matching(lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None)
+
+
+_ADDRESS = _pattern("https?://.+")
+
+
 def _named(shape: Shape, name: Callable[[JsonObject], str], line: Callable[[str], JsonObject]) -> Shape:
     """Return a shape that replaces an unfit block by a line with its name; an unfit block without a name stays unfit."""
 
@@ -206,7 +215,6 @@ _SHOWN = frozenset({"image", "document", "search_result", "container_upload"})
 """Blocks that leave a line behind where the provider does not take them."""
 _CACHE_CONTROL = fields({"type": one_of("ephemeral")}, {"ttl": optional(one_of("5m 1h"))})
 _MARK: Mapping[str, Shape] = {"cache_control": optional(_CACHE_CONTROL)}
-_IMAGES = one_of("image/jpeg image/png image/gif image/webp")
 _CITATIONS_OF_FILE = optional(mapping)
 
 
@@ -214,13 +222,22 @@ def _block(required: Mapping[str, Shape], others: Mapping[str, Shape] | None = N
     return typed(required, {**_MARK, **(others or {})})
 
 
-_LINKED = (fields({"type": one_of("url"), "url": filled}), fields({"type": one_of("file"), "file_id": filled}))
+_LINKED = (fields({"type": one_of("url"), "url": _ADDRESS}), fields({"type": one_of("file"), "file_id": filled}))
+_IMAGE_SOURCE = fields({"type": one_of("base64"), "media_type": text, "data": text})
 _TEXT = _block({"text": visible})
 _TEXTS = items(tagged({"text": _TEXT}))
-_IMAGE = _block(
-    {"source": either(fields({"type": one_of("base64"), "media_type": _IMAGES, "data": filled}), *_LINKED)},
-    {"transformations": anything},
-)
+
+
+def _image_source(value: JsonValue) -> JsonValue:
+    """Return the source of an image with the type that its bytes have; the provider compares them."""
+    source = _IMAGE_SOURCE(value)
+    kind = image_type(str(source["data"])) if isinstance(source, dict) else None
+    if not isinstance(source, dict) or kind is None:
+        raise UnfitError
+    return source if source["media_type"] == kind else {**source, "media_type": kind}
+
+
+_IMAGE = _block({"source": either(_image_source, *_LINKED)}, {"transformations": anything})
 _NESTED = items(tagged({"text": _TEXT, "image": _IMAGE}), least=1)
 _DOCUMENT = _block(
     {
@@ -315,18 +332,13 @@ _ANTHROPIC_CONTENT = {
 # ---------------------------------------------------------------- Bedrock Converse
 
 
-def _pattern(pattern: str) -> Shape:
-    compiled = re.compile(pattern, re.DOTALL)
-    return matching(lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None)
-
-
 _LOCATION = fields(
     {"uri": _pattern(r"s3://[a-z0-9][.\-a-z0-9]{1,61}[a-z0-9](/.*)?")}, {"bucketOwner": _pattern("[0-9]{12}")}
 )
 _MEDIA_SOURCE = union({"bytes": filled, "s3Location": _LOCATION})
 _PLAIN = union({"text": text})
 _CITED = fields({"enabled": flag})
-_CONVERSE_IMAGE = fields({"format": one_of("png jpeg gif webp"), "source": _MEDIA_SOURCE}, {"error": mapping})
+_CONVERSE_IMAGE_PARTS = fields({"format": one_of("png jpeg gif webp"), "source": _MEDIA_SOURCE}, {"error": mapping})
 _CONVERSE_VIDEO = fields({"format": one_of("mkv mov mp4 webm flv mpeg mpg wmv three_gp"), "source": _MEDIA_SOURCE})
 _CONVERSE_AUDIO = fields(
     {
@@ -347,6 +359,18 @@ _CONVERSE_DOCUMENT = fields(
 _CONVERSE_SEARCH = fields(
     {"source": text, "title": text, "content": items(fields({"text": text}))}, {"citations": _CITED}
 )
+
+
+def _converse_image(value: JsonValue) -> JsonValue:
+    """Return an image with the format that its bytes have."""
+    source = value.get("source") if isinstance(value, dict) else None
+    data = source.get("bytes") if isinstance(source, dict) else None
+    if isinstance(value, dict) and isinstance(data, str):
+        kind = (image_type(data) or "").removeprefix("image/")
+        value = value if value.get("format") == kind else {**value, "format": kind}
+    return _CONVERSE_IMAGE_PARTS(value)
+
+
 _GUARD = union(
     {
         "text": fields({"text": text}, {"qualifiers": items(one_of("grounding_source query guard_content"))}),
@@ -359,7 +383,7 @@ _RESULT_PART = union(
     {
         "json": mapping,
         "text": visible,
-        "image": _CONVERSE_IMAGE,
+        "image": _converse_image,
         "document": _CONVERSE_DOCUMENT,
         "video": _CONVERSE_VIDEO,
         "searchResult": _CONVERSE_SEARCH,
@@ -421,7 +445,7 @@ _CONVERSE_CONTENT = {
             {
                 "toolResult": _converse_result,
                 "text": visible,
-                "image": _CONVERSE_IMAGE,
+                "image": _converse_image,
                 "document": _CONVERSE_DOCUMENT,
                 "video": _CONVERSE_VIDEO,
                 "audio": _CONVERSE_AUDIO,
@@ -462,16 +486,79 @@ def _any_of(keys: str) -> Mapping[str, Shape]:
 
 
 _CACHED, _PART = _any_of("cache_control prompt_cache_breakpoint"), _any_of("prompt_cache_breakpoint")
+_KINDS_OF_PARTS = {"image_url": "image", "input_image": "image", "file": "file", "input_file": "file"}
+
+
+def _parts(shape: Shape, text_type: str, *, least: int = 0) -> Shape:
+    """Return the shape of a list of parts; an image or a file that the provider does not take leaves a line."""
+
+    def name(part: JsonObject) -> str:
+        kind, holder = _KINDS_OF_PARTS.get(str(part.get("type")), ""), part.get("file", part)
+        named = holder.get("filename") if isinstance(holder, dict) else None
+        return f"{kind}: {named}" if kind and isinstance(named, str) and named else kind
+
+    return items(_named(shape, name, lambda label: {"type": text_type, "text": f"[{label}]"}), least=least)
+
+
+def _image_url(value: JsonValue) -> JsonValue:
+    """Return the address of an image: one of the web, or its data with the type of its bytes."""
+    match = DATA_URL.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return _ADDRESS(value)
+    if (kind := image_type(match[2])) is None:
+        raise UnfitError
+    return value if match[1] == kind else f"data:{kind};base64,{match[2]}"
+
+
+def _file(types: str, shape_of_file: Shape) -> Shape:
+    """Return the shape of a file whose data has one of ``types``. The provider wants data as a data URL, and a name with it.
+
+    https://github.com/langchain-ai/langchainjs/pull/9570
+    """
+    accepted = re.compile(types)
+
+    def shape(value: JsonValue) -> JsonValue:
+        file = shape_of_file(value)
+        data = file.get("file_data") if isinstance(file, dict) else None
+        if not isinstance(file, dict) or not isinstance(data, str):
+            return file
+        match = DATA_URL.fullmatch(f"data:application/pdf;base64,{data}" if data.startswith(_PDF) else data)
+        if match is not None and not accepted.fullmatch(match[1]):
+            raise UnfitError
+        if match is None:
+            _ADDRESS(data)  # https://openrouter.ai/docs/features/multimodal/pdfs
+        name = f"file.{FILE_TYPES.get(match[1] if match else '', 'txt')}"
+        legal: JsonObject = {"filename": name, **file, "file_data": match[0] if match else data}
+        return file if legal == file else legal
+
+    return shape
+
+
+_PDF = "JVBER"  # the base64 of "%PDF"
+FILE_TYPES = {
+    "application/pdf": "pdf",
+    "text/csv": "csv",
+    "application/msword": "doc",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "text/html": "html",
+    "text/plain": "txt",
+    "text/markdown": "md",
+}
+"""Media type of a file -> the ending of its name, and its format for Converse."""
+_FILE = ("file_id", "file_data", "file_url")
+_CHAT_FILE = with_any(_FILE, fields({}, dict.fromkeys(("file_id", "file_data", "filename"), text)))
 _CHAT_PARTS = tagged(
     {
         "text": typed({"text": text}, _CACHED),
         "refusal": typed({"refusal": text}),
-        "image_url": typed({"image_url": fields({"url": text}, {"detail": text})}, _CACHED),
+        "image_url": typed({"image_url": fields({"url": _image_url}, {"detail": text})}, _CACHED),
         "input_audio": typed({"input_audio": fields({"data": text, "format": text})}, _PART),
-        "file": typed({"file": fields({}, dict.fromkeys(("file_id", "file_data", "filename"), text))}, _CACHED),
+        "file": typed({"file": _file("application/pdf", _CHAT_FILE)}, _CACHED),
     }
 )
-_CHAT_CONTENT = {"content": optional(either(text, items(_CHAT_PARTS)))}
+_CHAT_CONTENT = {"content": optional(either(text, _parts(_CHAT_PARTS, "text")))}
 _CHAT_CALL = fields(
     {"id": text, "type": text},
     {
@@ -495,17 +582,23 @@ _CHAT = {
     "tool": fields({"role": text}, {**_CHAT_CONTENT, **_any_of("tool_call_id name")}),
 }
 
-_FILE = ("file_id", "file_data", "file_url")
 _DETAIL = optional(one_of("auto low high original"))
+_INPUT_FILE = {
+    **_PART,
+    **dict.fromkeys(("file_id", "file_data", "filename"), optional(text)),
+    "file_url": optional(_ADDRESS),
+    "detail": _DETAIL,
+}
 _INPUTS = tagged(
     {
         "input_text": typed({"text": text}, _PART),
         "input_image": with_any(
             ("image_url", "file_id"),
-            typed({}, {**_PART, "image_url": optional(text), "file_id": optional(text), "detail": _DETAIL}),
+            typed({}, {**_PART, "image_url": optional(_image_url), "file_id": optional(text), "detail": _DETAIL}),
         ),
-        "input_file": with_any(
-            _FILE, typed({}, {**_PART, **dict.fromkeys((*_FILE, "filename"), optional(text)), "detail": _DETAIL})
+        # https://developers.openai.com/api/docs/guides/file-inputs: texts and documents of office programs, too.
+        "input_file": _file(
+            "text/.+|application/(?!octet-stream|zip|gzip|x-).+", with_any(_FILE, typed({}, _INPUT_FILE))
         ),
     }
 )
@@ -537,7 +630,10 @@ _PRESENT = matching(lambda value: value is not None)  # SDKs write null for an a
 
 def _message(parts: Shape) -> Shape:
     return fields(
-        {"role": one_of("user assistant system developer"), "content": either(text, items(parts, least=1))},
+        {
+            "role": one_of("user assistant system developer"),
+            "content": either(text, _parts(parts, "input_text", least=1)),
+        },
         {"type": text, "id": _id("msg"), "status": _STATUS, "phase": one_of("commentary final_answer")},
     )
 
@@ -550,7 +646,7 @@ def _of_role(value: JsonValue) -> JsonValue:
     return (_ANSWER if is_answer else _SAID)(value)
 
 
-_OUTPUT = either(text, items(_INPUTS, least=1))
+_OUTPUT = either(text, _parts(_INPUTS, "input_text", least=1))
 _REASONING = typed(
     {"summary": items(fields({"type": one_of("summary_text"), "text": text}))},
     {
@@ -646,7 +742,7 @@ _ANTHROPIC_KINDS = {**_FROM_USER, **_FROM_ASSISTANT, **_FROM_CALLER, "tool_resul
 CONVERSE_KINDS: Mapping[str, Shape] = {
     **_any_of("text json toolUse toolResult reasoningContent citationsContent guardContent searchResult cachePoint"),
     **_any_of("toolAddition toolRemoval"),
-    "image": _CONVERSE_IMAGE,
+    "image": _converse_image,
     "document": _CONVERSE_DOCUMENT,
     "video": _CONVERSE_VIDEO,
     "audio": _CONVERSE_AUDIO,

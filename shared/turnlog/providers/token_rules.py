@@ -55,6 +55,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_\-\r\n]+={0,2}[\r\n]{0,2}", re.ASCII)
 _DATA_URL = re.compile(r"data:(?P<type>[\w.+-]+/[\w.+-]+)?[^,]{0,200};base64,", re.ASCII)
 _TEXT_TYPES = re.compile(r"text/|application/(?:.*\+)?(?:json|xml|yaml|csv)", re.ASCII)
 _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/]+", re.ASCII)
+_SIGNATURES = {b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 _HEADER_BYTES = (3_072, 196_608)
 """Bytes in which the size of an image is looked for; the second, longer try is for JPEGs that begin with a preview."""
 
@@ -145,6 +146,14 @@ def image_size(data: str) -> tuple[int, int] | None:
         if size or len(data) * 3 // 4 <= limit:
             break
     return size if size and min(size) > 0 else None
+
+
+def image_type(data: str) -> str | None:
+    """Return the media type of a base64 PNG, JPEG, GIF or WebP by its first bytes; None for all else."""
+    head = _decode_head(data, 16) if _BASE64.fullmatch(data) else b""
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for signature, kind in _SIGNATURES.items() if head.startswith(signature)), None)
 
 
 def _without_base64(value: JsonValue) -> tuple[JsonValue, int]:

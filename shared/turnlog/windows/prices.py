@@ -23,6 +23,7 @@ from turnlog.providers.blocks import (
     is_safe_name,
     legal_tool_name,
     marked_error,
+    plain_text,
     text_with_placeholders,
     tool_input,
 )
@@ -115,6 +116,8 @@ def _of_media(media: Media, sent: str) -> int:
     if sent in FENCING and media.kind == "image":
         most = max(count_image_of_claude(media), count_media(replace(media, detail=None)))
         extra += max(0, most - count_media(media))
+    if sent == "openai_chat" and (text := plain_text(media)):
+        extra += upper_bound_tokens(fenced("file", text))
     if sent == "bedrock_converse" and media.kind == "file":
         extra += upper_bound_tokens(document_name(media.name or "")) + _DOCUMENT
     return extra

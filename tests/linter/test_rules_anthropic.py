@@ -242,6 +242,7 @@ FAULTS: list[tuple[str, str, object]] = [
     ("source_type", "/messages/0/content/0/source/type", [user(document(type="s3", uri="s3://x"))]),
     ("source_field", "/messages/0/content/0/source/url", [user(document(type="url"))]),
     ("source_field", "/messages/0/content/0/source/url", [user(document(type="url", url="s3://bucket/k"))]),
+    ("source_field", "/messages/0/content/0/source/file_id", [user(document(type="file", file_id="file-abc"))]),
     ("media_type", "/messages/0/content/0/source/media_type", [user(document(**PNG["source"]))]),
     ("cache_control", "/messages/0/content/0/cache_control", [user(text("x", cache_control={"type": "forever"}))]),
     (

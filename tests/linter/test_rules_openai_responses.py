@@ -191,6 +191,7 @@ FAULTS: list[tuple[str, str, object]] = [
         [message({"type": "input_file", "file_data": "YQ==", "filename": "a"})],
     ),
     ("file_data", "/messages/0/content/0/file_url", [message({"type": "input_file", "file_url": "s3://bucket/k"})]),
+    ("part_field", "/messages/0/content/0/file_id", [message({"type": "input_image", "file_id": "file_011CNha8"})]),
     ("too_many_images", "/messages", [{"role": "user", "content": [PNG] * 1_501}]),
     ("phase_value", "/messages/0/phase", [said(phase="last")]),
     ("call_id", "/messages/0/call_id", [call(""), output("a")]),

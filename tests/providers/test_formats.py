@@ -246,3 +246,35 @@ def test_media_that_the_provider_refuses_are_sent_as_what_it_takes(
     (message,) = build_window([{"role": "user", "content": [part, text]}], format=format).messages
     assert message["content"] == [sent, text]
     assert lint([message], format=format) == []
+
+
+FILES: dict[str, list[dict[str, Any]]] = {
+    "anthropic": [
+        {"type": "document", "source": {"type": "file", "file_id": "file_011CNha8"}, "title": "plan"},
+        {"type": "image", "source": {"type": "file", "file_id": "file_011CNhb9"}},
+    ],
+    "openai_chat": [{"type": "file", "file": {"file_id": "file-abc"}}],
+    "openai_responses": [{"type": "input_image", "file_id": "file-abc"}, {"type": "input_file", "file_id": "file-abd"}],
+}
+"""Format -> files and images that its provider holds."""
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai_chat", "openai_responses", "bedrock_converse", "turnlog"])
+@pytest.mark.parametrize("given", FILES)
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_file_id_goes_to_the_provider_that_gave_it_alone(given: str, format: Any, *, as_text: bool) -> None:
+    content = {"role": "user", "content": FILES[given]}
+    call: dict[str, Any] = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": FILES[given]}
+    calls = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result, *FILES[given]]}]
+    with Turnlog.open("memory://") as log:
+        session = log.sessions.create()
+        session.append(content, *(calls if given == "anthropic" else []), format=given)  # type: ignore[arg-type]
+        tools = [{"name": "other", "input_schema": {"type": "object"}}]
+        window = session.context(format=format, tools=tools, others_calls="text" if as_text else "calls")
+    is_provider = format.partition("_")[0] == given.partition("_")[0]
+    assert ("file_01" in str(window.messages) or "file-a" in str(window.messages)) == (
+        is_provider or format == "turnlog"
+    )
+    if format != "turnlog":
+        assert window.messages[-1]["role"] in ("user", "tool") and lint(window.messages, format=format) == []

@@ -36,7 +36,6 @@ from turnlog.linter.rules import (
     is_filled,
     is_match,
     is_one_of,
-    is_web_address,
     kind_of,
 )
 
@@ -98,6 +97,9 @@ _SOURCES: Mapping[str, Mapping[str, tuple[str, frozenset[str]]]] = {
     },
 }
 """Block type -> type of its source -> the key that the source must have, and its media types (empty: not checked)."""
+_FILLED = re.compile(".+", re.DOTALL)
+_VALUES = {"url": re.compile("https?://.+", re.DOTALL), "file_id": re.compile("(?!file-).+", re.DOTALL)}
+"""Key of a source -> what its value is; `_FILLED` for the others. An id that begins with ``file-`` is one of OpenAI's."""
 
 
 class AnthropicReader(MessageReader):
@@ -397,7 +399,7 @@ class AnthropicReader(MessageReader):
             self.unknown_keys(pointer, source, {"type", key, "media_type"} if media_types else {"type", key})
             if kind == "content" and isinstance(source.get(key), list):
                 self._check_nested(f"{pointer}/{key}", source[key], {"text", "image"})
-            elif not is_filled(source.get(key)) or (key == "url" and not is_web_address(source[key])):
+            elif not is_match(source.get(key), _VALUES.get(key, _FILLED)):
                 self.add("source_field", f"{pointer}/{key}", f"{key} is {describe_value(source.get(key))}")
             if media_types and not is_one_of(source.get("media_type"), media_types):
                 value = describe_value(source.get("media_type"))

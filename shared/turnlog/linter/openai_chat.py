@@ -318,7 +318,9 @@ def check_file(findings: Findings, pointer: str, file: dict[str, object], start:
 
     Data may be an address: servers of this API take one (https://openrouter.ai/docs/features/multimodal/pdfs).
     """
-    data, url = file.get("file_data"), file.get("file_url")
+    data, url, file_id = file.get("file_data"), file.get("file_url"), file.get("file_id")
+    if isinstance(file_id, str) and file_id.startswith("file_01"):
+        findings.add("part_field", f"{pointer}/file_id", "the file was uploaded to Anthropic")
     if is_filled(url) and not is_web_address(url):
         findings.add("file_data", f"{pointer}/file_url", f"the address is {describe_value(url)}")
     if isinstance(data, str) and not is_web_address(data):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once
-from turnlog.core.messages import Message
+from turnlog.core.messages import Block, Media, Message
 from turnlog.providers.blocks import convert_tools, is_safe_name
 
 
@@ -18,7 +18,8 @@ class Turn(Lasting):
     """A message to render.
 
     ``body`` is the message as it was appended, in ``format``: a codec of that format sends it back unchanged, except for
-    ``call_ids``. It is None when the window made or changed the message (a note, a cut text, a stub).
+    ``call_ids``. It is None when the window made or changed the message (a note, a cut text, a stub). Ids of files are of the
+    provider of ``format``.
     ``call_ids`` are the ids to send for the message's calls, in order; ``result_ids`` are the ids of the calls that its
     results answer.
     """
@@ -119,4 +120,18 @@ class Codec(ABC):
 @once
 def _bodies(turn: Turn, codec: Codec) -> list[JsonObject]:
     own = codec.repaired(turn, turn.body) if turn.format == codec.format and turn.body is not None else None
-    return codec.rendered(turn) if own is None else own
+    return codec.rendered(_with_own_files(turn, codec)) if own is None else own
+
+
+def _with_own_files(turn: Turn, codec: Codec) -> Turn:
+    """Return the turn without the file ids that another provider gave; they mean nothing to this one."""
+    message, (given_by, sent_to) = turn.message, (format.partition("_")[0] for format in (turn.format, codec.format))
+    has_ids = any(isinstance(block, Media) and block.file_id for block in message.blocks)
+    if not has_ids or sent_to in (given_by, "turnlog") or given_by in ("", "turnlog"):
+        return turn
+
+    def own(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+        return tuple(replace(block, file_id=None) if isinstance(block, Media) else block for block in blocks)
+
+    results = tuple(replace(result, content=own(result.content)) for result in message.tool_results)
+    return replace(turn, message=replace(message, content=own(message.content), tool_results=results))

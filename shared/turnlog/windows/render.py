@@ -210,9 +210,8 @@ class _UnitTurns:
             return native
         if message.tool_results:
             content = message.content[: len(message.content) - message.closing]
-            return PlacedTurn(
-                Turn(replace(message, content=content, tool_results=()), call_ids=call_ids), entry, "rest"
-            )
+            rest = replace(message, content=content, tool_results=())
+            return PlacedTurn(Turn(rest, entry.event.format, call_ids=call_ids), entry, "rest")
         is_whole = is_native or self._unit.group or not any(call.hosted for call in message.tool_calls)
         return PlacedTurn(_turn(entry, message, call_ids, ()) if is_whole else Turn(message, call_ids=call_ids), entry)
 
@@ -283,7 +282,7 @@ class _UnitTurns:
             else:
                 # The message has other content, or results for other messages: each result is sent behind its call.
                 some = tuple(message.tool_results[answer.index] for answer in here)
-                made = Turn(Message("tool", tool_results=some), result_ids=ids)
+                made = Turn(Message("tool", tool_results=some), entry.event.format, result_ids=ids)
                 yield PlacedTurn(made, entry, "results" if is_all else "some results")
         # A provider's call without a result stays as it is in the provider's format: its next answer may have the result.
         said = {entry.position: entry.facts.calls for entry in unit.said}
@@ -324,7 +323,8 @@ def _as_text(unit: Unit) -> Iterator[PlacedTurn]:
             media += own
         call = messages[answer.ref.position].tool_calls[answer.ref.index]
         calls.append((answer.ref, call, SETTLEMENT if text is None else text))
-    yield PlacedTurn(Turn(Message("user", (Text(calls_text(calls)), *media))), entry, "closing")
+    made = Turn(Message("user", (Text(calls_text(calls)), *media)), entry.event.format)
+    yield PlacedTurn(made, entry, "closing")
 
 
 @once

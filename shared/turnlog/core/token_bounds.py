@@ -26,8 +26,8 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
 from pkgutil import get_data
 
 _SPACE = " \t\n\x0b\x0c\r"
@@ -164,11 +164,6 @@ class CharacterBounds(dict[str, int]):
         return 3 if code < 0x10000 or _within(THREE_TOKENS, code) else 4
 
 
-def _ranges(listed: Iterable[str]) -> list[tuple[int, int]]:
-    pairs = (item.partition("-") for item in listed)
-    return [(int(low, 16), int(high or low, 16)) for low, _, high in pairs]
-
-
 def _within(ranges: list[tuple[int, int]], code: int) -> bool:
     index = bisect_right(ranges, (code, 0x110000)) - 1
     return index >= 0 and ranges[index][1] >= code
@@ -182,19 +177,25 @@ def tabled(name: str) -> list[str]:
     return " ".join(_TABLES[name]["text"]).split()
 
 
-def _runs(name: str) -> str:
-    return "".join(_TABLES[name]["text"])
+def _codes(name: str) -> Iterator[int]:
+    """Return the code points of a table, which has the gaps between them."""
+    return accumulate(map(int, tabled(name)))
 
 
-SIGNS = _runs("signs").split("A")
-ONE_TOKEN_CHARACTERS = _runs("han") + _runs("hangul")
+def _ranges(name: str) -> list[tuple[int, int]]:
+    codes = _codes(name)
+    return list(zip(codes, codes, strict=True))
+
+
+SIGNS = "".join(_TABLES["signs"]["text"]).split("A")
+ONE_TOKEN_CHARACTERS = "".join(map(chr, _codes("han_and_hangul")))
 _FOREIGN_PAIRS = frozenset(tabled("foreign_pairs"))
 WORDS = {form for word in tabled("words") for form in (word, word.capitalize())} | set(tabled("capitals"))
 PIECE_BOUNDS = PieceBounds.fromkeys([*WORDS, *(f" {word}" for word in WORDS)], 1)
 PIECE_BOUNDS.update(dict.fromkeys((f" {word}" for word in tabled("spaced_words")), 1))
 PIECE_BOUNDS.update(dict.fromkeys((piece.replace("~", " ") for piece in tabled("affixed")), 1))
 PIECE_BOUNDS.update(dict.fromkeys(SIGNS, 1))
-TWO_TOKENS, THREE_TOKENS = _ranges(tabled("two")), _ranges(tabled("three"))
+TWO_TOKENS, THREE_TOKENS = _ranges("two"), _ranges("three")
 """Ranges of characters of at most two tokens, and of three. Those that no table has take one token for each byte."""
 CHARACTER_BOUNDS = CharacterBounds.fromkeys(ONE_TOKEN_CHARACTERS, 1)
-CHARACTER_BOUNDS.update((chr(code), 1) for low, high in _ranges(tabled("one")) for code in range(low, high + 1))
+CHARACTER_BOUNDS.update((chr(code), 1) for low, high in _ranges("one") for code in range(low, high + 1))

@@ -366,6 +366,18 @@ def test_a_result_that_failed_says_so() -> None:
     ]
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_failed_result_with_an_image_says_so_in_a_text(own: bool) -> None:
+    """Anthropic takes only texts beside ``is_error``."""
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    content = [{"type": "text", "text": "click failed"}, image]
+    result = {"type": "tool_result", "tool_use_id": "a", "content": content, "is_error": True}
+    turn = given({"role": "user", "content": [result]})
+    (message,) = sent(turn if own else Turn(turn.message, result_ids=("a",)))
+    marked = [{"type": "text", "text": "[error]"}, *content]
+    assert message["content"] == [{"type": "tool_result", "tool_use_id": "a", "content": marked}]
+
+
 @pytest.mark.parametrize(("call_id", "legal"), [("toolu_01-A", True), ("", False), ("a b", False), ("x" * 65, False)])
 def test_ids(call_id: str, legal: bool) -> None:
     assert CODEC.legal_id(call_id) is legal

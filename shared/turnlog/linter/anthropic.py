@@ -459,6 +459,12 @@ class AnthropicReader(MessageReader):
                     self.add("result_block_type", f"{pointer}/content/{index}/type", text)
                 else:
                     self._check_block(f"{pointer}/content/{index}", nested)
+                    if error is True and kind != "text":
+                        self.add(
+                            "error_not_text",
+                            f"{pointer}/content/{index}",
+                            f"a failed result has {describe_value(kind)}",
+                        )
         elif isinstance(content, str) and content and error is not True:
             self._check_text(f"{pointer}/content", content)
         elif content is not None and not isinstance(content, str):

@@ -260,6 +260,11 @@ RULES: Mapping[str, Rule] = {
         "Say what went wrong.",
         f"{_GITHUB}jlevy/markform/issues/153",
     ),
+    "error_not_text": Rule(
+        f"{_BAD}: messages.….content.….tool_result: all content must be type `text` if `is_error` is true",
+        "Say in a text what went wrong, and leave is_error out.",
+        f"{_GITHUB}vellum-ai/vellum-assistant/pull/18387",
+    ),
     "server_call_unanswered": Rule(
         f"{_BAD}: `…` tool use with id `…` was found without a corresponding `…_tool_result` block",
         "Keep the call with its result, or drop both; before the next user message, continue the turn.",

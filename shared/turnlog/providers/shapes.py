@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.providers.blocks import DATA_URL, json_text
+from turnlog.providers.blocks import DATA_URL, ERROR_PREFIX, json_text, objects_in
 from turnlog.providers.token_rules import image_type
 
 NO_OUTPUT = "[no output]"
@@ -316,8 +316,15 @@ _RESULT = _block(
 
 def _anthropic_result(value: JsonValue) -> JsonValue:
     result = _RESULT(value)
-    if isinstance(result, dict) and result.get("is_error") is True and not result.get("content"):
+    if not isinstance(result, dict) or result.get("is_error") is not True:
+        return result
+    content = result.get("content")
+    if not content:
         return {**result, "content": NO_OUTPUT}
+    if isinstance(content, list) and any(block.get("type") != "text" for block in objects_in(content)):
+        # Refused, see https://github.com/vellum-ai/vellum-assistant/pull/18387
+        plain = {name: value for name, value in result.items() if name != "is_error"}
+        return {**plain, "content": [{"type": "text", "text": ERROR_PREFIX}, *content]}
     return result
 
 

@@ -299,7 +299,11 @@ class Place:
         ([Order(number=7)], '[{"number": 7}]'),
         ({"place": Place("B"), "day": date(2026, 1, 31)}, '{"place": {"shelf": "B"}, "day": "2026-01-31"}'),
         (Order(number=7), '{"number": 7}'),
-        ({"data": b"\xff", "order": Order(number=7)}, '{"data": "b\'\\\\xff\'", "order": {"number": 7}}'),
+        (b"\xfb\xff", '"+/8="'),
+        (
+            {"data": b"\xff", "text": b"ok", "order": Order(number=7)},
+            '{"data": "/w==", "text": "ok", "order": {"number": 7}}',
+        ),
     ],
 )
 def test_models_within_a_result_reach_the_model_as_json(session: Session, value: object, text: str) -> None:

@@ -182,7 +182,10 @@ def bind_call(handler: Handler | None, call: RequestedCall, names: list[str]) ->
 
 
 def text_of(value: object) -> str:
-    """Return a result as text for the model: a text as it is, None as an empty text, other values as Pydantic's JSON."""
+    """Return a result as text for the model: a text as it is, None as an empty text, other values as Pydantic's JSON.
+
+    Bytes that are not UTF-8 are base64.
+    """
     if isinstance(value, str):
         return value
     if value is None:

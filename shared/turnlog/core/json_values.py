@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
@@ -84,7 +85,7 @@ def _plain(value: object) -> Any:
     try:
         return to_jsonable_python(value, fallback=str)
     except ValueError:  # such as bytes that are not UTF-8
-        return str(value)
+        return b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 def json_pointer(path: Iterable[str | int], *, max_chars: int | None = None) -> str:

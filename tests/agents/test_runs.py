@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel
@@ -132,6 +132,37 @@ def test_the_last_call_of_a_reply_that_a_limit_cut_off_is_not_executed(
     assert executed == ([] if format == "openai_responses" else ["a"]), "an item of Responses is a message of its own"
     text, is_error = results(session)[-1]
     assert is_error and "cut off at its token limit" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"order": {"number": 7}, "others": [{"number": 8}]}, "7 [8]"),
+        ({"order": None, "others": []}, "None []"),
+        (
+            {"order": {"number": "many"}},
+            "The arguments do not fit: order.number: Input should be a valid integer",
+        ),
+        ({"order": 3}, "The arguments do not fit: order"),
+        ({"order": {"number": 7}, "plain": {"number": "1"}}, "7 [] {'number': '1'}"),
+    ],
+)
+def test_arguments_that_are_annotated_as_models_are_models(session: Session, arguments: Any, text: str) -> None:
+    def total(order: Order | None, others: Annotated[list[Order], "more"] = [], plain: Any = None) -> str:  # noqa: B006
+        values = (order.number if order else None, [other.number for other in others], plain)
+        return " ".join(str(value) for value in values if value is not None or value is values[0])
+
+    session.run(Script(calls(("c1", "total", arguments)), says("Done")), {"total": total}).send("Go")
+    ((result, is_error),) = results(session)
+    assert result.startswith(text) and is_error == text.startswith("The arguments")
+
+
+def test_a_tool_whose_annotations_can_t_be_read_is_called_with_json(session: Session) -> None:
+    def total(order: Missing) -> str:  # type: ignore[name-defined]  # noqa: F821
+        return str(order["number"])
+
+    session.run(Script(calls(("c1", "total", {"order": {"number": 7}})), says("Done")), {"total": total}).send("Go")
+    assert results(session) == [("7", False)]
 
 
 @pytest.mark.parametrize("format", FORMATS)

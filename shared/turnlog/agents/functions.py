@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
+
+from pydantic import TypeAdapter, ValidationError
 
 from turnlog.agents.graph_state.messages import to_graph_message
 from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
@@ -178,7 +181,29 @@ def bind_call(handler: Handler | None, call: RequestedCall, names: list[str]) ->
         raise NotExecutedError(f"The arguments do not fit: {error}.") from error
     except ValueError:
         pass  # a built-in function without a signature
-    return lambda: handler(*texts, **arguments)
+    return partial(handler, *texts, **_with_models(handler, arguments))
+
+
+def _with_models(handler: Handler, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments; where the handler's annotation names a model of Pydantic, as Pydantic makes it of the JSON."""
+    built = dict(arguments)
+    try:
+        parameters = inspect.signature(handler, eval_str=True).parameters
+    except Exception:  # noqa: BLE001 - without a signature, or annotated with what only a type checker imports
+        return built
+    for name in arguments.keys() & parameters.keys():
+        if _names_model(annotation := parameters[name].annotation):
+            try:
+                built[name] = TypeAdapter(annotation).validate_json(json.dumps(arguments[name]))
+            except ValidationError as error:
+                places = (".".join(map(str, (name, *fault["loc"]))) + f": {fault['msg']}" for fault in error.errors())
+                text = f"The arguments do not fit: {'; '.join(places)}"
+                raise NotExecutedError(text[:MAX_ERROR_CHARS]) from error
+    return built
+
+
+def _names_model(annotation: object) -> bool:
+    return is_model(annotation) or any(map(_names_model, get_args(annotation)))
 
 
 def text_of(value: object) -> str:

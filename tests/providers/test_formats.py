@@ -278,3 +278,12 @@ def test_a_file_id_goes_to_the_provider_that_gave_it_alone(given: str, format: A
     )
     if format != "turnlog":
         assert window.messages[-1]["role"] in ("user", "tool") and lint(window.messages, format=format) == []
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai_responses", "bedrock_converse"])
+def test_two_people_stay_two_where_messages_have_no_names(format: Any) -> None:
+    said = [{"role": "user", "name": name, "content": f"I am {name}."} for name in ("ada", "bob")]
+    answer = {"role": "assistant", "name": "clerk", "content": "Welcome."}
+    sent = str(build_window([*said, answer, {"role": "user", "content": "Well?"}], format=format).messages)
+    assert sent.index("ada:") < sent.index("I am ada.") < sent.index("bob:") < sent.index("I am bob.")
+    assert "clerk" not in sent, "a model that reads a name before its own text writes one"

@@ -69,6 +69,7 @@ HISTORIES: dict[str, list[Given]] = {
             {"role": "tool", "tool_call_id": "a0", "content": [{"type": "file", "file": {"file_data": DATA_URL}}, PNG]}
         ),
     ],
+    "people with names": [openai({"role": "user", "content": "hi", "name": name}) for name in ("ada", "查", "_-_" * 9)],
     "files with long names": [
         turnlog(
             {

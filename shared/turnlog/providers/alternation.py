@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, ToolCall
 from turnlog.providers import BEFORE_ALL, Bodies, Codec, End, Rendered, Turn
-from turnlog.providers.blocks import SYSTEM_KIND, fenced, is_mark, is_thinking, placeholder_text, text_with_placeholders
+from turnlog.providers.blocks import (
+    SYSTEM_KIND,
+    content_with_name,
+    fenced,
+    is_mark,
+    is_thinking,
+    placeholder_text,
+    text_with_placeholders,
+)
 
 FIRST_USER = "[the conversation begins]"
 CONTINUE = "[continue]"
@@ -282,7 +290,7 @@ class AlternatingCodec(Codec):
             answers = self.message("user", results)
             bodies = [assistant, answers] if turn.has_own_results else [answers, assistant]
         else:
-            bodies = [self.message("user", [*results, *self._blocks(message.content)])]
+            bodies = [self.message("user", [*results, *self._blocks(content_with_name(message))])]
         return [legal for body in bodies if body["content"] and (legal := self.legal(body)) is not None]
 
     def _blocks(self, blocks: Sequence[Block], *, has_media: bool = True) -> list[JsonValue]:

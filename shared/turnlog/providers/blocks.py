@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem
 from turnlog.core.json_values import JsonObject, JsonValue, parse_strict_json, sendable_json_text
-from turnlog.core.messages import Block, Media, Opaque, Role, Text, Thinking, ToolCall, ToolResult
+from turnlog.core.messages import Block, Media, Message, Opaque, Role, Text, Thinking, ToolCall, ToolResult
 
 ERROR_PREFIX = "[error]"
 DATA_URL = re.compile(r"data:([^;,]*)(?:;[^,]*)?;base64,(.*)", re.DOTALL)
@@ -198,6 +198,12 @@ def _readable_texts(value: JsonValue) -> Iterator[str]:
         if isinstance(member, str) and key in _READABLE and member.strip():
             yield member
         yield from _readable_texts(member)
+
+
+def content_with_name(message: Message) -> tuple[Block, ...]:
+    """Return the content of a message for a format without names: a user's is behind the user's name."""
+    is_named = message.role == "user" and message.name and message.content
+    return (Text(f"{message.name}:"), *message.content) if is_named else message.content
 
 
 def text_with_placeholders(blocks: Iterable[Block]) -> str:

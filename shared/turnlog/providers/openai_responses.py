@@ -18,6 +18,7 @@ from turnlog.providers import BEFORE_ALL, Codec, End, Rendered, Turn
 from turnlog.providers.alternation import FIRST_USER
 from turnlog.providers.blocks import (
     content_blocks,
+    content_with_name,
     data_url,
     file_fields,
     given_role,
@@ -265,7 +266,7 @@ def _without_lone_reasoning(items: list[JsonObject | None]) -> list[JsonObject |
 
 
 def _rendered_items(turn: Turn) -> list[JsonObject]:
-    message, content = turn.message, turn.message.content
+    message, content = turn.message, content_with_name(turn.message)
     results: list[JsonObject] = [
         {"type": "function_call_output", "call_id": call_id, "output": result_parts(result, _media_part, "input_text")}
         for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)

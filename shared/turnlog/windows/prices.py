@@ -18,6 +18,7 @@ from turnlog.providers.bedrock_converse import DOCUMENT_TEXT, document_name
 from turnlog.providers.blocks import (
     SYSTEM_KIND,
     arguments_value,
+    content_with_name,
     escaped,
     fenced,
     is_safe_name,
@@ -77,6 +78,8 @@ def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_forma
         extra += MESSAGE_OVERHEAD * max(0, _bodies(message, sent) - 1)
     if sent in _WITH_OBJECTS and (stored_format != sent or sent in FENCING):
         extra += sum(_as_object(call, sent) for call in message.tool_calls)
+    if sent in (*FENCING, *OF_ITEMS) and content_with_name(message) is not message.content:
+        extra += _SEPARATOR
     if sent in FENCING:
         extra += _NO_OUTPUT * len(results)
     extra += most_tokens_of_blocks(message, (sent,) if sent in FENCING else ())

@@ -280,6 +280,13 @@ def test_a_file_id_goes_to_the_provider_that_gave_it_alone(given: str, format: A
         assert window.messages[-1]["role"] in ("user", "tool") and lint(window.messages, format=format) == []
 
 
+@pytest.mark.parametrize(("file_id", "format"), [("file-abc", "anthropic"), ("file_011CNha8", "openai_responses")])
+def test_an_id_in_turnlog_s_own_format_is_judged_by_its_form(file_id: str, format: Any) -> None:
+    media = [{"type": kind, "file_id": file_id, "name": "plan"} for kind in ("image", "file")]
+    (sent,) = build_window([{"role": "user", "content": media, "author": "ada"}], format=format).messages
+    assert file_id not in str(sent) and lint([sent], format=format) == []
+
+
 @pytest.mark.parametrize("format", ["anthropic", "openai_responses", "bedrock_converse"])
 def test_two_people_stay_two_where_messages_have_no_names(format: Any) -> None:
     said = [{"role": "user", "name": name, "content": f"I am {name}."} for name in ("ada", "bob")]

@@ -222,7 +222,10 @@ def _block(required: Mapping[str, Shape], others: Mapping[str, Shape] | None = N
     return typed(required, {**_MARK, **(others or {})})
 
 
-_LINKED = (fields({"type": one_of("url"), "url": _ADDRESS}), fields({"type": one_of("file"), "file_id": filled}))
+_LINKED = (
+    fields({"type": one_of("url"), "url": _ADDRESS}),
+    fields({"type": one_of("file"), "file_id": _pattern("(?!file-).+")}),
+)
 _IMAGE_SOURCE = fields({"type": one_of("base64"), "media_type": text, "data": text})
 _TEXT = _block({"text": visible})
 _TEXTS = items(tagged({"text": _TEXT}))
@@ -555,7 +558,8 @@ FILE_TYPES = {
 }
 """Media type of a file -> the ending of its name, and its format for Converse."""
 _FILE = ("file_id", "file_data", "file_url")
-_CHAT_FILE = with_any(_FILE, fields({}, dict.fromkeys(("file_id", "file_data", "filename"), text)))
+_FILE_ID = _pattern("(?!file_01).*")  # ids of Anthropic begin so, and those of OpenAI with "file-"
+_CHAT_FILE = with_any(_FILE, fields({}, {"file_id": _FILE_ID, "file_data": text, "filename": text}))
 _CHAT_PARTS = tagged(
     {
         "text": typed({"text": text}, _CACHED),
@@ -592,7 +596,8 @@ _CHAT = {
 _DETAIL = optional(one_of("auto low high original"))
 _INPUT_FILE = {
     **_PART,
-    **dict.fromkeys(("file_id", "file_data", "filename"), optional(text)),
+    **dict.fromkeys(("file_data", "filename"), optional(text)),
+    "file_id": optional(_FILE_ID),
     "file_url": optional(_ADDRESS),
     "detail": _DETAIL,
 }
@@ -601,7 +606,7 @@ _INPUTS = tagged(
         "input_text": typed({"text": text}, _PART),
         "input_image": with_any(
             ("image_url", "file_id"),
-            typed({}, {**_PART, "image_url": optional(_image_url), "file_id": optional(text), "detail": _DETAIL}),
+            typed({}, {**_PART, "image_url": optional(_image_url), "file_id": optional(_FILE_ID), "detail": _DETAIL}),
         ),
         # https://developers.openai.com/api/docs/guides/file-inputs: texts and documents of office programs, too.
         "input_file": _file(

@@ -185,7 +185,7 @@ def bind_call(handler: Handler | None, call: RequestedCall, names: list[str]) ->
 
 
 def _with_models(handler: Handler, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments; where the handler's annotation names a model of Pydantic, as Pydantic makes it of the JSON."""
+    """Return the arguments, each built as the Pydantic model that the handler's annotation names, if it names one."""
     built = dict(arguments)
     try:
         parameters = inspect.signature(handler, eval_str=True).parameters
@@ -296,7 +296,7 @@ def reply_of(value: Any, format: str) -> Reply:
 
 
 def failure_of(value: Any, reply: Reply) -> str | None:
-    """Return the provider's text of why its whole answer has failed, empty without one; None for an answer that has not."""
+    """Return why a whole answer has failed, in its provider's words or empty; None for an answer that has not failed."""
     if reply.finish_reason != "failed" or isinstance(value, Reply | Sequence):
         return None
     return string_of(mapping_or_empty(as_mapping(value).get("error")).get("message"))

@@ -111,7 +111,7 @@ class RunPlan:
         return {"ref": self.caller.call.ref, "agent_id": self.agent_id} if self.caller is not None else None
 
     def own_name(self, name: str) -> str:
-        """Return the name that the run has for a tool which windows offer by a legal name."""
+        """Return the run's own name of a tool that windows offer under a legal name."""
         if name in self.tools:
             return name
         return next((own for own in self.tools if legal_tool_name(own) == legal_tool_name(name)), name)
@@ -150,7 +150,7 @@ class RunPlan:
         return LoopStep(lambda: self._with_known_names(self.session.context(format=self.format, **options)))
 
     def _with_known_names(self, window: WindowAnswer) -> WindowAnswer:
-        """Return the window. Raises `InvalidInputError` when ``approve`` has a name that neither it nor the run has for a tool."""
+        """Return the window. Raises `InvalidInputError` when ``approve`` names a tool that neither the window nor the run has."""
         offered = [tool_name(inner) for tool in window.tools for inner in (tool, *nested_tools(tool))]
         known = set(map(legal_tool_name, (*self.tools, *offered)))
         for name in () if callable(self.approve) else self.approve:

@@ -72,7 +72,7 @@ def is_message(value: Any) -> bool:
 
 
 def _is_of_gemini(value: dict[str, Any]) -> bool:
-    """Return whether the content is in ``parts`` without types, which no format of Turnlog has."""
+    """Return whether a message has its content in ``parts`` without types, as Gemini's messages do."""
     parts = value.get("parts")
     untyped = (
         [part for part in parts if isinstance(part, dict) and "type" not in part] if isinstance(parts, list) else []

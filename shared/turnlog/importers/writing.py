@@ -212,7 +212,7 @@ def import_session(log: Turnlog, source: SourceSession, *, file: str = "", dry_r
 
 
 def write_session(log: Turnlog, source: SourceSession, row: SessionReport, *, dry_run: bool) -> None:
-    """Import one session, and fill its report as far as the import comes. See `import_session`."""
+    """Import one session as `import_session` does. ``row`` is true also when the import is refused on its way."""
     if source.refusal is not None:
         raise source.refusal
     existing = _existing(log, source.id)

@@ -250,7 +250,7 @@ def forget_options(log: SessionLog, owner: Owner, session_id: str) -> None:
 def until_due(erasure: Erasure, options: JsonObject, result: JsonObject, now_ms: int) -> Later | None:
     """Return the unchanged job, delayed until its second pass is due; None when it is due now, and in the first pass.
 
-    Purge what a first pass has erased in the pause after another purge.
+    When the first pass fell into the pause after another purge, purge now what it erased.
     """
     wait_ms = cast("int", options.get("not_before", 0)) - now_ms
     if wait_ms <= 0:

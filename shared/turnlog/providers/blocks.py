@@ -201,7 +201,7 @@ def _readable_texts(value: JsonValue) -> Iterator[str]:
 
 
 def content_with_name(message: Message) -> tuple[Block, ...]:
-    """Return the content of a message for a format without names: a user's is behind the user's name."""
+    """Return the content of a message for a format without names: a user's name comes first, as text."""
     is_named = message.role == "user" and message.name and message.content
     return (Text(f"{message.name}:"), *message.content) if is_named else message.content
 
@@ -374,7 +374,7 @@ def _converted(tool: JsonObject, shape: str, format: str) -> JsonObject | None:
 
 
 def _legal(tool: JsonObject, format: str) -> JsonObject:
-    """Return the caller's tool with a name and a schema that the provider takes; the provider's own as they are."""
+    """Return a tool of the caller's with a name and a schema that the provider takes, and one of the provider's unchanged."""
     member, schema_key = _FUNCTIONS[format]
     member = "custom" if "custom" in tool else member
     function = tool.get(member) if member else tool

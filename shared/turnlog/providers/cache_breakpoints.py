@@ -237,7 +237,7 @@ def _lasts_hour(mark: JsonValue) -> bool:
 
 
 def _remarked(block: JsonValue, kind: _Kind, form: JsonObject) -> list[JsonValue]:
-    """Return a block, and those in a result, with ``form`` in place of a breakpoint; without one for an empty form."""
+    """Return a block, and the blocks in a result, with ``form`` in place of breakpoints. An empty ``form`` removes them."""
     if kind.behind or not isinstance(block, dict):
         return [form] if form and kind.behind else []
     bare = {key: value for key, value in block.items() if key not in kind.form}

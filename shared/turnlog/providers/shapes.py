@@ -500,7 +500,7 @@ _KINDS_OF_PARTS = {"image_url": "image", "input_image": "image", "file": "file",
 
 
 def _parts(shape: Shape, text_type: str, *, least: int = 0) -> Shape:
-    """Return the shape of a list of parts; an image or a file that the provider does not take leaves a line."""
+    """Return the shape of a list of parts; an image or a file that the provider refuses becomes a line of text."""
 
     def name(part: JsonObject) -> str:
         kind, holder = _KINDS_OF_PARTS.get(str(part.get("type")), ""), part.get("file", part)

@@ -124,7 +124,7 @@ def sent_before(view: WindowDraft, position: int, *, answer_open_calls: bool) ->
 
 
 def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
-    """Return the position of the newest answer with whose window no later one begins; 0 when there is none.
+    """Return the position of the newest answer whose window is the beginning of no later window; 0 when there is none.
 
     It is the log's first message, or directly behind another answer, whose calls waited if it had any: its window ended with a
     neutral message, or lacked those calls. Or its caller says that messages came after its window was built.

@@ -182,7 +182,7 @@ def _window(
 
 
 def _break_of_answer(plan: WindowPlan) -> Iterator[EpochStart]:
-    """Yield the break at the newest answer with whose window no later one begins, in formats whose thinking is bound to windows."""
+    """Yield the break at the newest answer whose window begins no later window, in formats that bind thinking to windows."""
     if plan.request.format in FENCING:
         newest = newest_unprompted(plan.view, answer_open_calls=plan.request.answer_open_calls)
         yield EpochStart(newest, "unprompted", newest)

@@ -199,7 +199,7 @@ def _cut(unit: Unit, entry: Entry, room: int) -> Stub:
 
 
 def _mark_of_media(result: ToolResult, ref: str) -> str:
-    """Return the mark that says which kinds of blocks a result without them had; an empty string for one of text alone."""
+    """Return the mark that names the images and files which a result sent as text has lost; empty when it has none."""
     media = [block for block in result.content if not isinstance(block, Text)]
     kinds = dict.fromkeys(block.kind if isinstance(block, Media) else kind_of(block) for block in media)
     return f"\n[{', '.join(kinds)} left out here; ref {ref} has the whole result]" if kinds else ""

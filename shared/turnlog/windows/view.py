@@ -50,7 +50,7 @@ class Entry:
 
     @property
     def outline(self) -> MessageOutline:
-        """The outline of the card where one is stored, else of the message: the same whether the body was read or not."""
+        """The outline of the stored card, else of the message. It does not depend on whether the body has been read."""
         return self.event.facts or self.facts
 
     @property

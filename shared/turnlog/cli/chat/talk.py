@@ -111,7 +111,7 @@ class Talk:
         )
 
     def go(self) -> None:
-        """Run the chat until the input ends. Without a person at a terminal, errors end it, those of unknown commands at last."""
+        """Run the chat until the input ends. Without a person at a terminal an error ends it; an unknown command's comes last."""
         if self._screen.is_person:
             self._guarded(self._continue_open_run)
         while True:

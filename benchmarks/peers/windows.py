@@ -42,6 +42,16 @@ def message(number: int) -> Message:
     return {"role": ("user", "assistant")[number % 2], "content": f"{number} {words}"}
 
 
+def step(number: int) -> Message:
+    """Return a message of an agent's loop: the task, then calls and results of about 100 tokens."""
+    if not number:
+        return message(0)
+    call = {"id": f"c{(number - 1) // 2}", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+    if number % 2:
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+    return {"role": "tool", "tool_call_id": call["id"], "content": message(number)["content"]}
+
+
 def tables(sizes: Sequence[int] = SIZES, on_dynamodb: Sequence[int] = ON_DYNAMODB) -> list[Table]:
     """Measure, and return both tables."""
     rows = dict[str, list[str]]()
@@ -63,7 +73,7 @@ def tables(sizes: Sequence[int] = SIZES, on_dynamodb: Sequence[int] = ON_DYNAMOD
 
 def _of_size(size: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, Turnlog.open(f"sqlite:///{folder}/turnlog.db", worker=False) as log:
-        session = _filled(log, size)
+        session = _filled(log, size, message)
         use_case = log.backend.app.build_context  # type: ignore[attr-defined]
 
         def cold(**options: Any) -> None:
@@ -73,11 +83,19 @@ def _of_size(size: int) -> dict[str, float]:
         def more() -> None:
             session.append(message(size), message(size + 1))
 
+        loop, count = _filled(log, size | 1, step), size | 1
+
+        def more_steps() -> None:
+            nonlocal count
+            loop.append(step(count), step(count + 1))
+            count += 2
+
         measured = {
             "context(8k), warm": _least(lambda: session.context(budget=_BUDGET), more),
             "context(8k), cold": _least(lambda: cold(budget=_BUDGET), more),
             "context(), warm": _least(session.context, more),
             "context(), cold": _least(cold, more),
+            "context(8k), warm, all in one open loop": _least(lambda: loop.context(budget=_BUDGET), more_steps),
         }
     return measured | {"rows of a table + trim_messages": trimmed(size, message)}
 
@@ -93,7 +111,7 @@ def _least(build: Callable[[], object], more: Callable[[], object]) -> float:
     return min(times)
 
 
-def _filled(log: Turnlog, size: int) -> Session:
+def _filled(log: Turnlog, size: int, message: Callable[[int], Message]) -> Session:
     session = log.sessions.create(system="You are a careful agent.")
     for start in range(0, size, _PER_COMMIT):
         session.append(*(message(number) for number in range(start, min(size, start + _PER_COMMIT))))

@@ -17,10 +17,12 @@ from tests.support.cold_windows import cold, window
 from turnlog.client.model import Session
 from turnlog.core.errors import TurnlogError
 from turnlog.core.identity import Owner
+from turnlog.core.window_parts import WindowPart
 from turnlog.log.keys import SessionKeys
 from turnlog.sessions import session_history
 from turnlog.sessions.session_history import WarmSessions
 from turnlog.windows.plan import WindowPlan
+from turnlog.windows.view import Unit
 
 WORDS = "order A17 was shipped from Lyon to Graz on the 4th and the invoice is late because of customs "
 CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"id": "A17"}'}}
@@ -49,6 +51,14 @@ others = st.sampled_from(["rewind", "redact", "system", "policy", "compress", "e
 )
 windows = st.tuples(st.just("window"), st.lists(st.sampled_from(range(len(WINDOWS))), min_size=1, max_size=1))
 steps = st.lists(st.one_of(appends, appends, windows, windows, pins, others), min_size=4, max_size=40)
+
+
+def limit_reading(monkeypatch: pytest.MonkeyPatch, messages: int, calls: int) -> None:
+    """Let windows consider so many messages, calls and results; the limit of calls moves on in steps of two positions."""
+    monkeypatch.setattr(session_history, "MAX_WINDOW_MESSAGES", messages)
+    monkeypatch.setattr(session_history, "MAX_CALLS", calls)
+    if calls < 10_000:
+        monkeypatch.setattr(session_history, "_LIMIT_STEPS", calls // 4)
 
 
 def do(session: Session, name: str, numbers: list[int]) -> None:
@@ -91,11 +101,11 @@ def do(session: Session, name: str, numbers: list[int]) -> None:
 @example(
     steps=[("append", numbers) for numbers in ([0, 2, 0, 0], [0, 2, 1, 5], [1, 0, 1], [0])]
 )  # all fits, and what has been read of it does not with the line about the rest
-@pytest.mark.parametrize("most_messages", [10_000, 20, 7])
+@pytest.mark.parametrize("limits", [(10_000, 10_000), (20, 10_000), (7, 10_000), (10_000, 4)])
 def test_a_warm_window_is_the_window_of_a_process_that_remembers_nothing(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, most_messages: int, steps: Any
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], steps: Any
 ) -> None:
-    monkeypatch.setattr(session_history, "MAX_WINDOW_MESSAGES", most_messages)
+    limit_reading(monkeypatch, *limits)
     session = harness.log().sessions.create(system="Be brief.")
     session.append(MESSAGES[0])
     for name, numbers in steps:
@@ -142,12 +152,12 @@ calls = st.tuples(inputs, st.sampled_from(("reply", "reply", "call", "open call"
 )
 @given(steps=st.lists(calls, min_size=4, max_size=25), options=st.sampled_from(OPTIONS))
 @pytest.mark.parametrize("harness", ["sqlite", pytest.param("moto", marks=pytest.mark.full)], indirect=True)
-@pytest.mark.parametrize("most_messages", [20, 7])
+@pytest.mark.parametrize("limits", [(20, 10_000), (7, 10_000), (10_000, 4)])
 def test_W11_holds_at_the_limit_of_reading(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch, most_messages: int, steps: Any, options: dict[str, Any]
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], steps: Any, options: dict[str, Any]
 ) -> None:
     """Also where some windows are built by a process that remembers nothing."""
-    monkeypatch.setattr(session_history, "MAX_WINDOW_MESSAGES", most_messages)
+    limit_reading(monkeypatch, *limits)
     session, before = harness.log().sessions.create(system="Be brief."), dict[str, Any]()
     for number, (messages, kind, is_cold) in enumerate(steps):
         session.append(*messages)
@@ -252,6 +262,41 @@ def test_a_small_window_plans_no_more_after_a_large_one(harness: Harness, monkey
     counts.clear()
     assert window(session, budget=1_500) == expected
     assert max(counts) <= after_cold
+
+
+@pytest.mark.parametrize("limits", [(10_000, 10_000), (120, 10_000), (10_000, 120)])
+def test_a_window_of_a_long_open_loop_makes_only_what_is_new(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
+) -> None:
+    """Its steps and their parts of the manifest are those of the window before, also at the limits of reading."""
+    limit_reading(monkeypatch, *limits)
+    monkeypatch.setattr(session_history, "_LIMIT_STEPS", 4)
+    session, made = harness.log().sessions.create(), list[object]()
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            call = {**CALL, "id": f"c{session.info().head}"}
+            session.append({**MESSAGES[3], "tool_calls": [call]}, {**MESSAGES[4], "tool_call_id": call["id"]})
+
+    session.append(MESSAGES[0])
+    steps(100)
+    for _ in range(3):
+        session.context(budget=2_000)
+    for kind in (Unit, WindowPart):
+        plain = kind.__init__
+
+        def counted(*arguments: Any, plain: Any = plain, **named: Any) -> None:
+            made.append(arguments[0])
+            plain(*arguments, **named)
+
+        monkeypatch.setattr(kind, "__init__", counted)
+    counts = list[int]()
+    for _ in range(4):
+        steps(1)
+        made.clear()
+        session.context(budget=2_000)
+        counts.append(len(made))
+    assert min(counts) <= 60, "of 100 steps"
 
 
 def test_what_a_caller_does_with_its_window_changes_no_later_one(harness: Harness) -> None:
@@ -417,10 +462,10 @@ def test_windows_of_many_budgets_leave_no_more_than_those_of_a_few(harness: Harn
         warm = harness.app.build_context.warm_sessions
         held = warm.take(keys_of(session))
         warm.put(keys_of(session), held)
-        assert held is not None and held.memory.assembled is not None
-        assembled = held.memory.assembled
-        units = [unit for loop in assembled.loops for unit in loop.units]
-        return sum(len(part.followed) for part in (*assembled.loops, *units) if hasattr(part, "followed"))
+        assert held is not None and held.memory.assembled
+        loops = [loop for assembled in held.memory.assembled for loop in assembled.loops]
+        units = [unit for loop in loops for unit in loop.units]
+        return sum(len(part.followed) for part in (*loops, *units) if hasattr(part, "followed"))
 
     counts = list[int]()
     for budget in range(1_000, 5_000, 100):

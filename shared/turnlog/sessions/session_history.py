@@ -380,9 +380,12 @@ class SessionHistory:
             *self.sources,
         ]
         newest = messages[-(self._header.flow.messages - self._floor) :]
-        self._held = self.sources = newest_within(newest, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS)
+        within = newest_within(newest, max_messages=MAX_WINDOW_MESSAGES, max_calls=MAX_CALLS)
+        self._held = self.sources = within if len(within) == len(newest) else _from_step(within)
         is_last_page = self._page_count >= MAX_PAGES + self._stretches
-        self._is_at_floor = len(commits) < len(uncovered) or len(newest) < len(messages)
+        self._is_at_floor = (
+            len(commits) < len(uncovered) or len(newest) < len(messages) or len(self.sources) < len(within)
+        )
         self._is_limited = (
             self._is_at_floor
             or len(self.sources) < len(newest)
@@ -451,6 +454,13 @@ class SessionHistory:
             source.event.position: source for source in _outside_calls(opening) if source.event.position == start
         }
         return start in self._older
+
+
+def _from_step(messages: list[Located]) -> list[Located]:
+    """Return the messages from the first on that stands at a step: of a longer log with a few more calls, it is the same."""
+    step = max(1, MAX_CALLS // _LIMIT_STEPS // 2)
+    first = -(-messages[0].event.position // step) * step
+    return [message for message in messages if message.event.position >= first] or messages
 
 
 def _outside_calls(messages: Iterable[Located]) -> list[Located]:

@@ -79,23 +79,37 @@ class Assembled:
 class Memory:
     """Keeps what a window found out about a log, for the next window of the same log in the same format.
 
-    ``entries`` are its messages by position. ``assembled`` is the part of the view that newer messages no longer change.
+    ``entries`` are its messages by position. ``assembled`` has the parts of its last views that newer messages no longer change.
     ``recalled`` has what came back, by the messages for which it did.
     """
 
     entries: dict[int, Entry] = field(default_factory=dict)
-    assembled: Assembled | None = None
+    assembled: list[Assembled] = field(default_factory=list)
     requests: list[object] = field(default_factory=list)
     recalled: dict[RecallFor, RecalledParts] = field(default_factory=dict)
 
     def begin(self, request: object) -> None:
-        """Begin a window. ``request`` is what sizes depend on; after several different ones, the view is forgotten."""
+        """Begin a window. ``request`` is what sizes depend on; after several different ones, views are forgotten."""
         if request in self.requests:
             return
         if len(self.requests) == _MOST_REQUESTS:
-            self.assembled = None
+            self.assembled.clear()
             self.requests.clear()
         self.requests.append(request)
+
+    def longest(
+        self, entries: Sequence[Entry], total: int, *, settles: bool, offered: OfferedTools
+    ) -> Assembled | None:
+        """Return the longest beginning of a log that is known, assembled in the same way. ``total`` is as for `assemble`."""
+        known = (past for past in self.assembled if (past.settles, past.offered) == (settles, offered))
+        return max(
+            (past for past in known if past.begins(entries, total)), key=lambda past: len(past.entries), default=None
+        )
+
+    def replace(self, past: Assembled, longer: Assembled) -> None:
+        """Remember a longer beginning in place of ``past``, and one of another view."""
+        others = [known for known in self.assembled if known is not past]
+        self.assembled = [*others[-1:], longer]
 
 
 def assemble(
@@ -115,9 +129,8 @@ def assemble(
     What ``memory`` has of the view is not made again while nothing changes it.
     """
     nothing = Assembled(total - sum(entry.event.tokens for entry in entries), answer_open_calls, offered)
-    past = memory.assembled if memory is not None else None
-    if past is None or (past.settles, past.offered) != (answer_open_calls, offered) or not past.begins(entries, total):
-        past = nothing
+    known = memory.longest(entries, total, settles=answer_open_calls, offered=offered) if memory is not None else None
+    past = known or nothing
     grouping = _Grouping(past, entries)
     if past.entries and grouping.has_late_results:
         past = nothing
@@ -127,7 +140,7 @@ def assemble(
     loops = _extended(past.loops, grouping.entries, units, grouping.befores)
     current = loops[-1].number if loops else 0
     if memory is not None:
-        memory.assembled = _assembled(past, grouping, units, set_aside)
+        memory.replace(known or nothing, _assembled(past, grouping, units, set_aside))
     return WindowDraft(
         (*past.preamble, *(unit for unit in units if not unit.entry.loop)),
         # The current loop is included even when none of it can be sent, so that the loop before it counts as past.

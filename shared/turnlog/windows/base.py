@@ -71,10 +71,14 @@ def is_step(unit: Unit) -> bool:
 def folded(loop: Loop, steps: Sequence[Unit], notes: tuple[Note, ...]) -> Loop:
     """Return the loop with notes in the place of some steps."""
     positions = {unit.position for unit in steps}
-    units = [
-        replace(unit, level="digest", reason=FOLDED) if unit.position in positions else unit for unit in loop.units
-    ]
-    return replace(loop, units=tuple(units), notes=notes)
+    units = tuple(_told(unit) if unit.position in positions else unit for unit in loop.units)
+    return replace(loop, units=units, notes=notes)
+
+
+@once
+def _told(unit: Unit) -> Unit:
+    """Return the step as a note tells it."""
+    return replace(unit, level="digest", reason=FOLDED)
 
 
 def bare_fold(loop: Loop) -> Loop:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, zip_longest
 
-from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.loops import is_empty
 from turnlog.core.window_parts import BreakReason, BrokeAt
 from turnlog.windows.view import Entry, Unit, WindowDraft, is_item, is_turn, never_sent
@@ -71,11 +71,15 @@ def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator
     said = [position for position, role in roles.items() if role == "assistant"]
     said += [entry.position for entry, _ in view.set_aside if entry.facts.role == "assistant" and never_sent(entry)]
     said.sort()
+    steps = sorted({*turns, *said})
     superseded = sorted(entry.position for entry, reason in view.set_aside if reason == "superseded_result")
     for unit, following in zip_longest(units, units[1:]):
         if not unit.answers:
             continue
-        last, is_user_s = unit.said[-1].position, unit.entry.facts.role != "assistant"
+        last, completed_at = unit.said[-1].position, _completed_at(unit)
+        if completed_at is not None and (_next(steps, last) or completed_at + 1) > completed_at:
+            continue  # nothing was said before all its results were there
+        is_user_s = unit.entry.facts.role != "assistant"
         place: BrokeAt = "base" if unit.position in counted else unit.position
         settled_at = _next(turns, last)
         for position in {answer.entry.position for answer in unit.answers if answer.entry is not None}:
@@ -83,7 +87,7 @@ def breaks_of_results(view: WindowDraft, *, answer_open_calls: bool) -> Iterator
             sent_at = last if is_replacing else settled_at
             if sent_at is not None and (_next(said, sent_at) or position + 1) <= position:
                 yield EpochStart(position, "late_result", place)
-        shown_at = settled_at if settled_at is not None and not _is_complete(unit, settled_at) else _completed_at(unit)
+        shown_at = settled_at if settled_at is not None and not _is_complete(unit, settled_at) else completed_at
         if answer_open_calls or shown_at is None:
             continue
         answers = bisect_right(said, shown_at)
@@ -99,6 +103,7 @@ def _next(positions: Sequence[int], position: int) -> int | None:
     return positions[index] if index < len(positions) else None
 
 
+@once
 def _completed_at(unit: Unit) -> int | None:
     """Return the position of the last result of a unit; None while a call has none."""
     positions = [answer.entry.position for answer in unit.answers if answer.entry is not None]

@@ -112,9 +112,11 @@ def _own_in(loop: Loop, format: str) -> Sequence[tuple[Entry, Sequence[str]]]:
 
 @once
 def _own_blocks(unit: Unit, format: str) -> Sequence[tuple[Entry, Sequence[str]]]:
+    if unit.level != "whole":
+        return ()
     whole = [entry for entry in unit.entries if entry.message is not None and unit.stub_at(entry.position) is None]
     kinds = [_own_kinds(entry.message, format, is_own=entry.event.format == format) for entry in whole if entry.message]
-    return [block for block in zip(whole, kinds, strict=True) if unit.level == "whole" and block[1]]
+    return [block for block in zip(whole, kinds, strict=True) if block[1]]
 
 
 def _own_kinds(message: Message, format: str, *, is_own: bool) -> list[str]:
@@ -183,6 +185,7 @@ def _message(
     return WindowPart("message", loop, position, position, level, tokens, reason, refs)
 
 
+@once
 def _refs(unit: Unit) -> tuple[str, ...]:
     return tuple(str(answer.ref) for answer in unit.answers) if unit.answers else ()
 
@@ -219,15 +222,26 @@ def _units_of_results(units: Iterable[tuple[Unit, bool]]) -> Mapping[int, Unit]:
 
 def _messages(
     unit: Unit, loop: Loop | None, unit_of_results: Mapping[int, Unit], note: int = 0
-) -> Iterator[WindowPart]:
-    """Yield the parts of the unit's messages. In a loop that is not whole, only those that differ from the loop's level.
+) -> Sequence[WindowPart]:
+    """Return the parts of the unit's messages. In a loop that is not whole, only those that differ from the loop's level.
 
     ``note`` is the tokens of the note that is sent in the unit's place.
     """
-    is_summed_up, number = loop is not None and loop.level != "whole", loop.number if loop else None
+    listed = tuple(entry.position for entry in unit.behind if unit_of_results.get(entry.position) is unit)
+    if loop is None:
+        return _message_parts(unit, None, "whole", listed, note)
+    return _message_parts(unit, loop.number, loop.level, listed, note)
+
+
+@once
+def _message_parts(
+    unit: Unit, number: int | None, loop_level: PartLevel, listed: tuple[int, ...], note: int
+) -> Sequence[WindowPart]:
+    """Return the parts of a unit's messages; ``listed`` are the positions of its messages with results that are among them."""
+    is_summed_up, parts = loop_level != "whole", list[WindowPart]()
     is_apart = unit.pinned or unit.level == "out" or not is_summed_up
-    results = [entry for entry in unit.behind if unit_of_results.get(entry.position) is unit]
-    level: PartLevel = unit.level if is_apart or loop is None else loop.level
+    results = [entry for entry in unit.behind if entry.position in listed]
+    level: PartLevel = unit.level if is_apart else loop_level
     is_in = level == "whole"
     if is_apart:
         refs = _refs(unit)
@@ -239,9 +253,8 @@ def _messages(
         settled = "settled" if unit.is_waiting else unit.entry.event.envelope.origin
         shape = "calls_as_text" if unit.calls_as_text else settled
         reason = unit.reason or ("pinned" if is_summed_up else shape)
-        yield _message(unit.position, number, level, tokens if is_in else note, reason, refs)
-        for entry in companions:
-            yield _message(entry.position, number, level, entry.cost if is_in else 0, reason)
+        parts.append(_message(unit.position, number, level, tokens if is_in else note, reason, refs))
+        parts += [_message(entry.position, number, level, entry.cost if is_in else 0, reason) for entry in companions]
     for entry in results:
         is_late = entry.loop != unit.entry.loop
         if not is_apart and not is_late:
@@ -249,8 +262,9 @@ def _messages(
         refs = tuple(str(answer.ref) for answer in answers_in(unit, entry))
         stub = unit.stub_at(entry.position)
         if is_in and stub is not None:
-            yield _message(entry.position, number, "stub", stub.tokens, stub.reason, refs)
+            parts.append(_message(entry.position, number, "stub", stub.tokens, stub.reason, refs))
             continue
         tokens = entry.cost if is_in else 0
         reason = unit.reason or ("late_result" if is_late else "pinned" if is_summed_up else None)
-        yield _message(entry.position, number, level, tokens, reason, refs)
+        parts.append(_message(entry.position, number, level, tokens, reason, refs))
+    return parts

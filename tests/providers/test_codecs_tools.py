@@ -21,7 +21,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "bedrock_converse": {"toolSpec": {"name": "f", "description": "d", "inputSchema": {"json": SCHEMA}}},
 }
 OWN: dict[str, dict[str, Any]] = {
-    "openai_chat": {"type": "custom", "custom": {"name": "f"}},
     "openai_responses": {"type": "web_search"},
     "anthropic": {"type": "web_search_20250305", "name": "web_search"},
     "bedrock_converse": {"cachePoint": {"type": "default"}},
@@ -35,7 +34,7 @@ def test_a_schema_of_any_shape_is_sent_in_any(given: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize("given", OWN)
-@pytest.mark.parametrize("wanted", OWN)
+@pytest.mark.parametrize("wanted", SHAPES)
 def test_what_a_provider_runs_itself_is_sent_to_it_alone(given: str, wanted: str) -> None:
     assert convert_tools([OWN[given]], wanted) == ([OWN[given]] if given == wanted else [])
 
@@ -70,8 +69,11 @@ def test_a_tool_is_offered_with_the_name_that_its_calls_have(tool: dict[str, Any
     assert tool_name(tool) == name, "the caller's own schema is as it was"
 
 
-def test_alternatives_at_the_root_of_a_schema_become_an_object_for_claude() -> None:
-    """Anthropic: input_schema does not support oneOf, allOf, or anyOf at the top level (anthropics/claude-code#40075)."""
+def test_alternatives_at_the_root_of_a_schema_become_an_object() -> None:
+    """Anthropic: input_schema does not support oneOf, allOf, or anyOf at the top level (anthropics/claude-code#40075).
+
+    OpenAI: schema must have type 'object' and not have … at the top level (langchain-ai/langchainjs#9804).
+    """
     find = {"type": "object", "properties": {"q": {"type": "string"}, "n": {"type": "integer"}}, "required": ["q"]}
     schema: dict[str, Any] = {
         "$defs": {"find": find},
@@ -89,9 +91,57 @@ def test_alternatives_at_the_root_of_a_schema_become_an_object_for_claude() -> N
     }
     assert str(claude["description"]).startswith("d\n\nThe input must fit {") and "#/$defs/find" in str(claude)
     assert converse == {"toolSpec": {**_without(claude, "input_schema"), "inputSchema": {"json": plain}}}
-    assert convert_tools([tool], "openai_chat") == [tool], "OpenAI takes them"
+    assert convert_tools([tool], "openai_chat")[0]["function"] == {
+        **_without(claude, "input_schema"),
+        "parameters": plain,
+    }
     own = {"name": "f", "input_schema": {**SCHEMA, "anyOf": [{"required": ["q"]}, {"required": ["x"]}]}}
     assert convert_tools([own], "anthropic")[0]["input_schema"] == SCHEMA
+
+
+@pytest.mark.parametrize("format", SHAPES)
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "object"},
+        {"type": ["object", "null"], "properties": None},
+        {"properties": {"q": {"type": "string"}}},
+        {
+            "$ref": "#/$defs/node",
+            "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}},
+        },
+        {"type": "object", "properties": {}, "not": {"required": ["q"]}, "enum": [{}]},
+    ],
+)
+def test_the_schema_of_a_tool_is_one_that_every_provider_takes(schema: dict[str, Any], format: str) -> None:
+    """OpenAI: object schema missing properties (spring-ai#4776); Anthropic: input_schema.type: Field required."""
+    tools = [
+        {"type": "function", "function": {"name": "f", "description": "", "parameters": schema}},
+        {"type": "function", "name": "f", "parameters": schema},
+        {"name": "f", "input_schema": schema},
+        {"toolSpec": {"name": "f", "description": "", "inputSchema": {"json": schema}}},
+    ]
+    for tool in convert_tools(tools, format):
+        function = tool.get("function") or tool.get("toolSpec") or tool
+        sent = function.get("parameters") or function.get("input_schema") or function["inputSchema"]["json"]
+        assert sent["type"] == "object" and isinstance(sent.get("properties", None if "openai" in format else {}), dict)
+        assert not sent.keys() & {"$ref", "allOf", "anyOf", "oneOf", "enum", "not"}
+        assert function.get("description") != "", "botocore and Bedrock refuse it"
+        assert "$ref" not in schema or sent["properties"] == {"next": {"$ref": "#/$defs/node"}}
+
+
+def test_a_custom_tool_has_the_shape_of_each_of_openais_formats() -> None:
+    grammar = {"syntax": "lark", "definition": "start: WORD"}
+    flat = {"type": "custom", "name": "c", "description": "d", "format": {"type": "grammar", **grammar}}
+    held = {"name": "c", "description": "d", "format": {"type": "grammar", "grammar": grammar}}
+    nested = {"type": "custom", "custom": held}
+    for tool in (flat, nested):
+        assert convert_tools([tool], "openai_chat") == [nested]
+        assert convert_tools([tool], "openai_responses") == [flat]
+        assert convert_tools([tool], "anthropic") == []
+    plain = {"type": "custom", "name": "c", "format": {"type": "text"}}
+    assert convert_tools(convert_tools([plain], "openai_chat"), "openai_responses") == [plain]
 
 
 def _without(tool: dict[str, Any], key: str) -> dict[str, Any]:

@@ -11,15 +11,15 @@ import pytest
 from tests.conftest import Harness
 from tests.support.talks import filled
 from turnlog.client.model import Session
+from turnlog.core.window_parts import PrefixAnswer
 from turnlog.engines.token_counters import TiktokenCounter
 from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import count_message
 from turnlog.sessions import session_history as build_context
-from turnlog.sessions.context_models import PrefixAnswer
 from turnlog.settings import Settings
 
 ASK, ANSWER = {"role": "user", "content": "And now?"}, {"role": "assistant", "content": "All is well."}
-TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
 
 
 def answered(session: Session, meanwhile: Callable[[], object] = lambda: None, **options: Any) -> PrefixAnswer:
@@ -57,11 +57,7 @@ def test_the_tools_of_recall_and_their_line_are_counted_with_what_they_stand_beh
 
 def test_other_tools(harness: Harness) -> None:
     session = begun(harness)
-    assert answered(session, lambda: session.update(tools=None)).model_dump() == {
-        "stable_tokens": 0,
-        "broke_at": "tools",
-        "reason": "tools",
-    }
+    assert answered(session, lambda: session.update(tools=None)) == PrefixAnswer(0, "tools", "tools")
     assert answered(session).reason is None
 
 

@@ -21,8 +21,11 @@ from turnlog.log.keys import SessionKeys
 from turnlog.ports import BlobStore, ItemTable
 from turnlog.testing.fixed import SequentialIds
 
-TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
-OTHER_TOOL = {"type": "function", "function": {"name": "write_down", "parameters": {"type": "object"}}}
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
+OTHER_TOOL = {
+    "type": "function",
+    "function": {"name": "write_down", "parameters": {"type": "object", "properties": {}}},
+}
 ASK, ANSWER = {"role": "user", "content": "And now?"}, {"role": "assistant", "content": "All is well."}
 NOISE = "".join(f"{(at * 2654435761) % 2**32:08x}" for at in range(9_000))
 """Out of line, and over what an item beside the commits holds."""

@@ -343,6 +343,7 @@ _FUNCTIONS: Mapping[str, tuple[str, str]] = {
     "bedrock_converse": ("toolSpec", "inputSchema"),
 }
 """Format -> the member of a tool that holds its function (empty: the tool does), and the function's member with the schema."""
+_OPENAI = ("openai_chat", "openai_responses")
 _CALLERS_TYPES: Mapping[str, tuple[str | None, ...]] = {
     "openai_responses": ("function",),
     "anthropic": (None, "custom"),
@@ -352,6 +353,8 @@ _CALLERS_TYPES: Mapping[str, tuple[str | None, ...]] = {
 
 def _converted(tool: JsonObject, shape: str, format: str) -> JsonObject | None:
     """Return the tool of the format ``shape`` in another format; None for one without a name, or that the provider runs."""
+    if shape in _OPENAI and tool.get("type") == "custom":
+        return _with_custom_moved(tool, format) if format in _OPENAI else None
     member, schema_key = _FUNCTIONS[shape]
     function = tool.get(member) if member else tool
     is_callers = shape not in _CALLERS_TYPES or tool.get("type") in _CALLERS_TYPES[shape]
@@ -360,17 +363,29 @@ def _converted(tool: JsonObject, shape: str, format: str) -> JsonObject | None:
     schema, strict = function.get(schema_key), function.get("strict")
     if shape == "bedrock_converse":
         schema = schema.get("json") if isinstance(schema, dict) else None
-    parameters: JsonObject = schema if isinstance(schema, dict) else {"type": "object", "properties": {}}
+    parameters: JsonObject = schema if isinstance(schema, dict) else {}
     declaration: JsonObject = {"name": function["name"]}
     if description := string_of(function.get("description")):
         declaration["description"] = description
     member, schema_key = _FUNCTIONS[format]
     declaration[schema_key] = {"json": parameters} if format == "bedrock_converse" else parameters
-    if format not in ("openai_chat", "openai_responses"):
+    if format not in _OPENAI:
         return {member: declaration} if member else declaration
     if isinstance(strict, bool):
         declaration["strict"] = strict
     return {"type": "function", **({member: declaration} if member else declaration)}
+
+
+def _with_custom_moved(tool: JsonObject, format: str) -> JsonObject:
+    """Return OpenAI's tool that takes any text in the shape of the other one of its formats."""
+    held, is_chat = tool.get("custom"), format == "openai_chat"
+    inner: JsonObject = {**held} if isinstance(held, dict) else {key: tool[key] for key in tool if key != "type"}
+    grammar = inner.get("format")
+    if isinstance(grammar, dict) and grammar.get("type") == "grammar":
+        held = grammar.get("grammar")
+        rules = held if isinstance(held, dict) else {key: grammar[key] for key in grammar if key != "type"}
+        inner["format"] = {"type": "grammar", "grammar": rules} if is_chat else {"type": "grammar", **rules}
+    return {"type": "custom", "custom": inner} if is_chat else {"type": "custom", **inner}
 
 
 def _legal(tool: JsonObject, format: str) -> JsonObject:
@@ -382,30 +397,43 @@ def _legal(tool: JsonObject, format: str) -> JsonObject:
     if not is_callers or not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return tool
     legal: JsonObject = {**function, "name": legal_tool_name(str(function["name"]))}
-    schema, is_converse = function.get(schema_key), format == "bedrock_converse"
-    if is_converse and isinstance(schema, dict):
-        schema = schema.get("json")
-    if format in ("anthropic", "bedrock_converse") and isinstance(schema, dict) and _joins_of(schema):
-        joins = sendable_json_text({key: schema[key] for key in _joins_of(schema)})
-        legal["description"] = f"{string_of(function.get('description'))}\n\nThe input must fit {joins} too.".lstrip()
-        plain = _without_joins(schema)
-        legal[schema_key] = {"json": plain} if is_converse else plain
+    if not legal.get("description", True):
+        del legal["description"]  # Bedrock refuses an empty one.
+    if format not in _OPENAI or (tool.get("type") != "custom" and schema_key in function):
+        schema = function.get(schema_key)
+        if format == "bedrock_converse":
+            schema = schema.get("json") if isinstance(schema, dict) else None
+        schema = schema if isinstance(schema, dict) else {}
+        plain = _plain(schema, has_properties=format in _OPENAI)
+        legal[schema_key] = {"json": plain} if format == "bedrock_converse" else plain
+        if dropped := {key: schema[key] for key in _REFUSED if key in schema}:
+            joins = sendable_json_text(dropped)
+            legal["description"] = (
+                f"{string_of(function.get('description'))}\n\nThe input must fit {joins} too.".lstrip()
+            )
     if legal == function:
         return tool
     return {**tool, member: legal} if member else legal
 
 
-def _joins_of(schema: JsonObject) -> list[str]:
-    return [key for key in ("allOf", "anyOf", "oneOf") if key in schema]
+_REFUSED = ("allOf", "anyOf", "oneOf", "enum", "not")
 
 
-def _without_joins(schema: JsonObject) -> JsonObject:
-    """Return a weaker schema without alternatives at its root, which Claude refuses: an object with the members of all of them.
+def _plain(schema: JsonObject, *, has_properties: bool) -> JsonObject:
+    """Return a schema that every provider takes: of an object with properties, those of all alternatives at the root.
 
-    https://github.com/anthropics/claude-code/issues/40075
+    A schema that the provider takes is returned as it is. Claude needs a type, OpenAI properties too (``has_properties``), and
+    neither takes a reference or alternatives at the root; a weaker schema is sent then.
+    https://github.com/anthropics/claude-code/issues/40075, https://github.com/langchain-ai/langchainjs/issues/9804,
+    https://github.com/spring-projects/spring-ai/issues/4776
     """
-    joins, members = _joins_of(schema), dict[str, list[JsonValue]]()
-    for source in (schema, *(_target_of(variant, schema) for key in joins for variant in objects_in(schema[key]))):
+    has_properties = isinstance(schema.get("properties", None if has_properties else {}), dict)
+    if schema.get("type") == "object" and has_properties and schema.keys().isdisjoint((*_REFUSED, "$ref")):
+        return schema
+    target = _target_of(schema, schema)
+    root = schema if target is schema else {**schema, **target}
+    members = dict[str, list[JsonValue]]()
+    for source in (root, *(_target_of(variant, schema) for key in _REFUSED for variant in objects_in(root.get(key)))):
         own = source.get("properties")
         for name, member in own.items() if isinstance(own, dict) else ():
             known = members.setdefault(name, [])
@@ -413,7 +441,8 @@ def _without_joins(schema: JsonObject) -> JsonObject:
     properties: JsonObject = {
         name: known[0] if len(known) == 1 else {"anyOf": known} for name, known in members.items()
     }
-    return {key: schema[key] for key in schema if key not in joins} | {"type": "object", "properties": properties}
+    kept = {key: root[key] for key in root if key not in (*_REFUSED, "$ref")}
+    return kept | {"type": "object", "properties": properties}
 
 
 def _target_of(schema: JsonObject, root: JsonObject) -> JsonObject:

@@ -21,8 +21,8 @@ from turnlog.cli.screen import (
     short_time,
 )
 from turnlog.cli.window_tables import window_table
-from turnlog.core.window_parts import PartKind, PartLevel, WindowPart
-from turnlog.sessions.context_models import BudgetAnswer, EpochAnswer, ManifestAnswer, PrefixAnswer, WindowAnswer
+from turnlog.core.window_parts import EpochAnswer, PartKind, PartLevel, PrefixAnswer, WindowPart
+from turnlog.sessions.context_models import BudgetAnswer, ManifestAnswer, WindowAnswer
 
 
 def printed(grid: RenderableType, width: int = 200) -> list[str]:

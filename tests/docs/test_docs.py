@@ -24,7 +24,7 @@ from turnlog.app import Application
 from turnlog.core import errors
 from turnlog.core.errors import BudgetTooSmallError, TurnlogError
 from turnlog.core.loops import DISORDER
-from turnlog.core.window_parts import BreakReason, PartKind, PartLevel
+from turnlog.core.window_parts import BreakReason, PartKind, PartLevel, PrefixAnswer
 from turnlog.engines import Engine
 from turnlog.engines.files import MemoryBlobStore
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
@@ -33,7 +33,6 @@ from turnlog.http.lambda_api import make_handler
 from turnlog.providers.cache_breakpoints import KINDS
 from turnlog.providers.registry import CODECS
 from turnlog.routing import ROUTES, Route
-from turnlog.sessions.context_models import PrefixAnswer
 from turnlog.settings import PREFIX, Settings
 from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows import policy as options
@@ -215,7 +214,7 @@ def test_every_reason_of_a_break_is_documented_and_no_other() -> None:
         re.M,
     )
     reasons = [reason for row in rows for reason in re.findall(r"`(\w+)`", row)]
-    fields = [*PrefixAnswer.model_fields, *(kind for kind in KINDS)]
+    fields = [*PrefixAnswer.__slots__, *(kind for kind in KINDS)]
     assert sorted(reasons) == sorted([*get_args(BreakReason), *fields])
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from tests.support.window_messages import calling, result, said
 from turnlog import Turnlog, build_window
+from turnlog.core.window_parts import Breakpoint
 from turnlog.linter.rules import lint
 from turnlog.providers import BEFORE_ALL, End, Rendered
 from turnlog.providers.cache_breakpoints import (
     KINDS,
     BlockPlace,
-    CacheBreakpoint,
     apply_breakpoints,
     breakpoints,
     pointers,
@@ -177,8 +177,8 @@ def test_several_in_one_message_are_inserted_one_after_the_other() -> None:
     request = rendered([{"text": "a"}, {"text": "b"}, {"text": "c"}])
     places = breakpoints(request, [End(0, 3), End(0, 1)], "bedrock_converse")
     assert pointers(places, "bedrock_converse") == [
-        CacheBreakpoint("/messages/0/content/1", POINT),
-        CacheBreakpoint("/messages/0/content/4", POINT),
+        Breakpoint("/messages/0/content/1", POINT),
+        Breakpoint("/messages/0/content/4", POINT),
     ]
     made, _ = apply_breakpoints(request, places, "bedrock_converse")
     assert made.messages[0]["content"] == [{"text": "a"}, POINT, {"text": "b"}, {"text": "c"}, POINT]

@@ -12,14 +12,14 @@ from tests.properties.histories import Body
 from tests.support.prefix_laws import assert_prefix
 from tests.support.window_messages import calling, given, result, said
 from turnlog import build_window
+from turnlog.core.window_parts import PrefixAnswer
 from turnlog.windows import prefix as prefixes
 from turnlog.windows.build import build
 from turnlog.windows.plan import MessageList
 from turnlog.windows.policy import policy_of
-from turnlog.windows.prefix import Prefix
 
 
-def grown(*messages: Body, policy: str = "default", budget: int = 1_000_000, **asked: Any) -> Prefix:
+def grown(*messages: Body, policy: str = "default", budget: int = 1_000_000, **asked: Any) -> PrefixAnswer:
     """The prefix of the window over the messages, checked against what is really the same."""
     return assert_prefix(stored(given(*messages)), Asked(policy, budget, **asked)).prefix
 
@@ -33,12 +33,12 @@ def loops(count: int, words: int = 40) -> list[Body]:
 
 
 def test_before_the_first_answer_there_is_nothing_to_compare_with() -> None:
-    assert grown(said("user")) == Prefix(0, None, "first")
-    assert grown() == Prefix(0, None, "first")
+    assert grown(said("user")) == PrefixAnswer(0, None, "first")
+    assert grown() == PrefixAnswer(0, None, "first")
 
 
 def test_the_line_that_nothing_has_been_said_gives_way_to_the_first_message() -> None:
-    assert grown(said("assistant"), said("user")) == Prefix(0, None, "first")
+    assert grown(said("assistant"), said("user")) == PrefixAnswer(0, None, "first")
 
 
 def test_so_does_the_line_of_a_format_that_begins_with_the_user() -> None:
@@ -51,12 +51,12 @@ def test_what_was_sent_is_still_there() -> None:
     messages = [said("user"), calling("a"), result("a", "a long result " * 50), said("assistant"), said("user")]
     outcome = grown(*messages, system="Be brief.")
     sent = build_window(messages[:3], system="Be brief.")
-    assert outcome == Prefix(sent.tokens - 3, None, None)
+    assert outcome == PrefixAnswer(sent.tokens - 3, None, None)
 
 
 def test_the_answer_of_the_api_has_it() -> None:
     answer = build_window([said("user"), said("assistant"), said("user", "more")])
-    assert answer.prefix.model_dump() == {"stable_tokens": 6, "broke_at": None, "reason": None}
+    assert answer.prefix == PrefixAnswer(6, None, None)
 
 
 def test_a_call_that_waited_is_sent_before_what_was_sent_then() -> None:
@@ -107,7 +107,7 @@ def test_a_loop_that_is_too_old() -> None:
     assert (outcome.broke_at, outcome.reason) == ("base", "past_loop")
 
 
-def built_with(*messages: Body, step: Any) -> Prefix:
+def built_with(*messages: Body, step: Any) -> PrefixAnswer:
     held, policy = stored(given(*messages)), policy_of({"steps": [step]})
     asked = replace(request(Asked()), policy=policy)
     return build(MessageList(held.sources, held.total), asked).prefix
@@ -134,7 +134,7 @@ def test_what_is_made_to_fit_is_no_more_what_it_was() -> None:
 def test_more_of_a_message_is_no_break() -> None:
     """Converse joins neighbours of one role: what was sent is still there, block by block."""
     outcome = grown(said("user", "first"), calling("a"), said("system", "note"), format="bedrock_converse")
-    assert outcome == Prefix(COUNTER.count("first") + 4, None, None)
+    assert outcome == PrefixAnswer(COUNTER.count("first") + 4, None, None)
 
 
 # ---------------------------------------------------------------- a fault would be seen

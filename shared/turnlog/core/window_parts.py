@@ -1,10 +1,13 @@
-"""The parts of a window, as its manifest lists them, and the reasons why a new epoch of windows began."""
+"""What the answer with a window says of it: parts, prefix, epoch and breakpoints, and the reasons why a new epoch began."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.models import JsonObjectField
 
 PartKind: TypeAlias = Literal[
     "system", "tools", "summary", "older", "loop", "message", "block", "omission_notice", "recalled"
@@ -80,6 +83,44 @@ BreakReason: TypeAlias = Literal[
 - ``recall``: what was recalled for older loops left for a newer.
 - ``compaction``: the provider wrote a summary of what came before, or what came behind that summary became too large.
 """
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class PrefixAnswer(_ByName):
+    """The part of the window that is unchanged since the previous model call, so that a prompt cache can still hold it.
+
+    Compared with the window of the same call at the position before the newest assistant message. ``stable_tokens`` counts the
+    unchanged beginning, in the order tools, system text, messages. It is a lower bound. ``broke_at`` is the first position or
+    part of the previous window that has changed or is gone; null when nothing has.
+    """
+
+    stable_tokens: int
+    broke_at: BrokeAt
+    reason: Annotated[BreakReason | None, Field(description="Why it broke; null when it did not")]
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class EpochAnswer(_ByName):
+    """The epoch of a window: later windows of the same epoch begin with all of this one and only append.
+
+    ``id`` names it: two windows have the same just when their requests and ``since`` are the same. ``since`` is the position with
+    which the epoch began, 0 for the beginning of the log.
+    """
+
+    id: str
+    since: int
+
+
+@lazy_dataclass(frozen=True, slots=True)
+class Breakpoint(_ByName):
+    """A prompt-cache breakpoint in the provider's form. ``pointer`` is a JSON pointer into the answer.
+
+    Anthropic: set the members of ``form`` on the block at ``pointer``. Bedrock Converse: insert ``form`` there as a block of
+    its own, in the order of the list. Content or a system text that is a string counts as one block of text.
+    """
+
+    pointer: str
+    form: JsonObjectField
 
 
 @lazy_dataclass(frozen=True, slots=True)

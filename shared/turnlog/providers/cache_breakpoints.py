@@ -26,6 +26,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.window_parts import Breakpoint
 from turnlog.providers import BEFORE_ALL, End, Rendered
 
 MAX_BREAKPOINTS = 4
@@ -46,14 +47,6 @@ class BlockPlace(NamedTuple):
     part: Literal[0, 1, 2]
     message: int
     block: int
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class CacheBreakpoint:
-    """A breakpoint to apply at ``pointer``: ``form`` holds members for the block there, or a block to insert there."""
-
-    pointer: str
-    form: JsonObject
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -128,15 +121,15 @@ def breakpoints(rendered: Rendered, wanted: Iterable[End | None], format: str) -
     return sorted(chosen)
 
 
-def pointers(places: Sequence[BlockPlace], format: str) -> list[CacheBreakpoint]:
+def pointers(places: Sequence[BlockPlace], format: str) -> list[Breakpoint]:
     """Return the places as breakpoints that a caller applies one after the other."""
     if not places:
         return []
-    kind, inserted_at, breakpoints = KINDS[format], dict[tuple[int, int], int](), list[CacheBreakpoint]()
+    kind, inserted_at, breakpoints = KINDS[format], dict[tuple[int, int], int](), list[Breakpoint]()
     for place in places:
         base = ("/tools", "/system", f"/messages/{place.message}/content")[place.part]
         inserted = inserted_at.get(place[:2], 0)
-        breakpoints.append(CacheBreakpoint(f"{base}/{place.block + (inserted + 1 if kind.behind else 0)}", kind.form))
+        breakpoints.append(Breakpoint(f"{base}/{place.block + (inserted + 1 if kind.behind else 0)}", kind.form))
         inserted_at[place[:2]] = inserted + 1
     return breakpoints
 

@@ -26,17 +26,14 @@ from turnlog.ports import TokenCounter
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import count_tools
 from turnlog.sessions.context_models import (
-    Breakpoint,
     BudgetAnswer,
     Build,
     BuildContext,
     BuildWindow,
-    EpochAnswer,
     GivenBuild,
     ManifestAnswer,
     OpenCall,
     ParentWindow,
-    PrefixAnswer,
     WindowAnswer,
 )
 from turnlog.sessions.context_requests import ContextRequest, counted_by_the_provider, effective, request_of
@@ -310,17 +307,13 @@ def window_answer(
             budget=budget,
             parts=list(manifest.parts),
             totals=manifest.totals,
-            breakpoints=[
-                Breakpoint(pointer=cache_point.pointer, form=cache_point.form) for cache_point in window.breakpoints
-            ],
+            breakpoints=window.breakpoints,
             recalled=list(manifest.recalled),
-            epoch=EpochAnswer(id=window.epoch, since=window.since),
+            epoch=window.epoch,
             build=build,
             parent=parent,
         ),
-        prefix=PrefixAnswer(
-            stable_tokens=window.prefix.stable_tokens, broke_at=window.prefix.broke_at, reason=window.prefix.reason
-        ),
+        prefix=window.prefix,
         head=head,
         summary_stale=summary_stale,
     )

@@ -9,7 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from turnlog.core.limits import MAX_POSITION, MAX_WINDOW_MESSAGES
 from turnlog.core.models import Answer, At, Body, FormatName, GivenText, JsonObjectField, ProviderJson
-from turnlog.core.window_parts import BreakReason, BrokeAt, BudgetSource, OthersCalls, RecalledMessage, WindowPart
+from turnlog.core.window_parts import (
+    Breakpoint,
+    BudgetSource,
+    EpochAnswer,
+    OthersCalls,
+    PrefixAnswer,
+    RecalledMessage,
+    WindowPart,
+)
 from turnlog.sessions.message_models import REF_PATTERN
 from turnlog.sessions.models import Model, OutputReserve, Tools
 
@@ -138,28 +146,6 @@ class BuildWindow(WindowOptions):
     system: str | None = Field(default=None, max_length=1_000_000)
 
 
-class Breakpoint(Answer):
-    """A prompt-cache breakpoint in the provider's form. ``pointer`` is a JSON pointer into the answer.
-
-    Anthropic: set the members of ``form`` on the block at ``pointer``. Bedrock Converse: insert ``form`` there as a block of
-    its own, in the order of the list. Content or a system text that is a string counts as one block of text.
-    """
-
-    pointer: str
-    form: JsonObjectField
-
-
-class EpochAnswer(Answer):
-    """The epoch of a window: later windows of the same epoch begin with all of this one and only append.
-
-    ``id`` names it: two windows have the same just when their requests and ``since`` are the same. ``since`` is the position with
-    which the epoch began, 0 for the beginning of the log.
-    """
-
-    id: str
-    since: int
-
-
 class ManifestAnswer(Answer):
     """A description of a window: its parts, their tokens, and how to build it again.
 
@@ -217,19 +203,6 @@ class OpenCall(Answer):
     ref: str
     call_id: GivenText
     name: GivenText
-
-
-class PrefixAnswer(Answer):
-    """The part of the window that is unchanged since the previous model call, so that a prompt cache can still hold it.
-
-    Compared with the window of the same call at the position before the newest assistant message. ``stable_tokens`` counts the
-    unchanged beginning, in the order tools, system text, messages. It is a lower bound. ``broke_at`` is the first position or
-    part of the previous window that has changed or is gone; null when nothing has.
-    """
-
-    stable_tokens: int
-    broke_at: BrokeAt
-    reason: BreakReason | None = Field(description="Why it broke; null when it did not")
 
 
 class WindowAnswer(Answer):

@@ -14,6 +14,7 @@ from turnlog.core.json_values import (
     sendable_text,
 )
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.window_parts import Breakpoint, EpochAnswer, PrefixAnswer
 from turnlog.providers import BEFORE_ALL, End, Rendered
 from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.cache_breakpoints import (
@@ -21,7 +22,6 @@ from turnlog.providers.cache_breakpoints import (
     LOOKBACK_BLOCKS,
     MIN_TOKENS,
     BlockPlace,
-    CacheBreakpoint,
     System,
     apply_breakpoints,
     breakpoints,
@@ -34,7 +34,7 @@ from turnlog.windows.breaks import EpochStart, newest_unprompted
 from turnlog.windows.manifest import Manifest, manifest_of
 from turnlog.windows.media import limits_of
 from turnlog.windows.plan import History, WindowPlan, settled
-from turnlog.windows.prefix import Prefix, RenderedWindow, prefix_of, turns_before
+from turnlog.windows.prefix import RenderedWindow, prefix_of, turns_before
 from turnlog.windows.prices import FENCING, has_evicted
 from turnlog.windows.request import WindowRequest, with_tools_of
 from turnlog.windows.view import WindowDraft
@@ -115,9 +115,8 @@ class Window:
     ``breakpoints``: the prompt-cache breakpoints. They are applied to ``messages``, ``system`` and ``tools`` only when the request
     asks for it; ``system`` is then a list of blocks.
     ``is_partial``: something that could be sent is neither shown nor digested nor covered by a summary.
-    ``epoch`` names the epoch of the window: later windows of the same epoch begin with all of this one. ``since`` is the position
-    with which the epoch began, 0 for the beginning of the log. ``elsewhere`` is a fingerprint of what is recalled from elsewhere
-    or ranked by an embedder, which the log does not say; empty for nothing.
+    ``elsewhere`` is a fingerprint of what is recalled from elsewhere or ranked by an embedder, which the log does not say; empty
+    for nothing.
     """
 
     messages: list[JsonObject]
@@ -128,11 +127,10 @@ class Window:
     open_calls: tuple[Ref, ...]
     tokens: int
     manifest: Manifest
-    prefix: Prefix
-    breakpoints: list[CacheBreakpoint]
+    prefix: PrefixAnswer
+    breakpoints: list[Breakpoint]
+    epoch: EpochAnswer
     is_partial: bool = False
-    epoch: str = ""
-    since: int = 0
     elsewhere: str = ""
 
 
@@ -152,7 +150,7 @@ def build(history: History, request: WindowRequest, memory: Memory | None = None
 
 
 def _window(
-    window: RenderedWindow, prefix: Prefix, places: list[BlockPlace], manifest: Manifest, *, tokens: int
+    window: RenderedWindow, prefix: PrefixAnswer, places: list[BlockPlace], manifest: Manifest, *, tokens: int
 ) -> Window:
     request, view = window.request, window.plan.view
     rendered: Rendered = with_legal_marks(window.rendered, request.format)
@@ -175,8 +173,9 @@ def _window(
         prefix=prefix,
         breakpoints=pointers(places, request.format),
         is_partial=has_evicted(view),
-        epoch=_epoch_id(window.plan.request, window.start.position, _elsewhere(view)),
-        since=window.start.position,
+        epoch=EpochAnswer(
+            _epoch_id(window.plan.request, window.start.position, _elsewhere(view)), window.start.position
+        ),
         elsewhere=_elsewhere(view, or_ranked=True),
     )
 

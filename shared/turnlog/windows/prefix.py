@@ -18,7 +18,7 @@ from turnlog.core.json_values import JsonObject, sendable_json_text
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.messages import Block, Media, Message, Text, Thinking
 from turnlog.core.token_bounds import lower_bound_tokens
-from turnlog.core.window_parts import BreakReason, BrokeAt
+from turnlog.core.window_parts import PrefixAnswer
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
@@ -33,20 +33,6 @@ from turnlog.windows.view import OF_ITEMS, Entry, is_item
 _LEAVES_OUT = frozenset({"crossing", "large_result", "summary", "compaction", "media", "not_read"})
 _CHANGES_ROOM = frozenset({"system", "policy", "budget", "redaction"})
 _SYSTEM_IS_A_MESSAGE = ("openai_chat", *OF_ITEMS)
-
-
-@lazy_dataclass(frozen=True, slots=True)
-class Prefix:
-    """The beginning of a window that is unchanged since the previous one.
-
-    ``stable_tokens``: lower bound of its tokens, in the order tools, system text, messages.
-    ``broke_at``: the first part of the previous window that is missing in this one, a position or the name of a part; None when
-    nothing is missing. ``reason``: why; `first` when there was no previous window.
-    """
-
-    stable_tokens: int
-    broke_at: BrokeAt = None
-    reason: BreakReason | None = None
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -131,7 +117,7 @@ def _newest_answer(entries: Sequence[Entry]) -> int | None:
     return entries[index].position
 
 
-def prefix_of(window: RenderedWindow) -> tuple[Prefix, int]:
+def prefix_of(window: RenderedWindow) -> tuple[PrefixAnswer, int]:
     """Return the stable prefix, and the number of turns that the previous window sent too.
 
     The previous window ended before the newest answer.
@@ -139,25 +125,25 @@ def prefix_of(window: RenderedWindow) -> tuple[Prefix, int]:
     position = _newest_answer(window.plan.entries)
     if position is None and any(broken.reason == "summary" for broken in window.breaks):
         # The summary covers the newest answer, too.
-        return Prefix(_frame_tokens(window), "summary", "summary"), 0
+        return PrefixAnswer(_frame_tokens(window), "summary", "summary"), 0
     if position is None or position == 1:
-        return Prefix(0, None, "first"), 0
+        return PrefixAnswer(0, None, "first"), 0
     breaks = [broken for broken in window.breaks if broken.position >= position]
     position = sent_before(window.plan.view, position, answer_open_calls=window.request.answer_open_calls)
     turns = turns_before(window, position)
     if window.end_of(turns) is None and all(broken.reason == "unprompted" for broken in breaks):
-        return Prefix(_frame_tokens(window) if turns else 0, None, "first"), 0
+        return PrefixAnswer(_frame_tokens(window) if turns else 0, None, "first"), 0
     if not breaks:
-        return Prefix(_begun_tokens(window, turns)), turns
+        return PrefixAnswer(_begun_tokens(window, turns), None, None), turns
     start = first_in_window(breaks)
     if start.broke_at == "tools":
-        return Prefix(0, "tools", start.reason), 0
+        return PrefixAnswer(0, "tools", start.reason), 0
     if start.broke_at == "system":
-        return Prefix(_tools_tokens(window), "system", start.reason), 0
+        return PrefixAnswer(_tools_tokens(window), "system", start.reason), 0
     turns, broken = 0, start.broke_at
     if isinstance(broken, int) and any(item.place == broken for item in window.placed_turns):
         turns = turns_before(window, min(broken, position))
-    return Prefix(_begun_tokens(window, turns), broken, start.reason), turns
+    return PrefixAnswer(_begun_tokens(window, turns), broken, start.reason), turns
 
 
 def turns_before(window: RenderedWindow, position: int) -> int:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from turnlog import __version__
-from turnlog.cli.options import Tenant, Token, User, Where, remember
+from turnlog.cli.options import Tenant, Token, User, Where, option, remember
 from turnlog.cli.screen import plain
 from turnlog.core.errors import InvalidInputError, TurnlogError
 
@@ -140,7 +140,7 @@ def options(
     tenant: Tenant = None,
     user: User = None,
     token: Token = None,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    version: Annotated[bool, option("--version", "Print the version and exit.")] = False,
 ) -> None:
     remember(ctx, where=where, tenant=tenant, user=user, token=token)
     if version:

@@ -16,9 +16,11 @@ from turnlog.cli.options import (
     Connection,
     Json,
     Session,
+    argument,
     has_data,
     open_client,
     open_or_make_client,
+    option,
     with_connection,
     with_log,
 )
@@ -44,7 +46,7 @@ from turnlog.importers.models import Report
 from turnlog.jobs.models import Job
 
 snapshots = typer.Typer(help="Take, list, show, delete and restore snapshots of a session.")
-Name = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="The snapshot's id, or a name (its newest snapshot).")]
+Name = Annotated[str, argument("SNAPSHOT", "The snapshot's id, or a name (its newest snapshot).")]
 
 
 @snapshots.command("create")
@@ -52,18 +54,15 @@ Name = Annotated[str, typer.Argument(metavar="SNAPSHOT", help="The snapshot's id
 def create(
     log: Turnlog,
     session: Session,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A name for the snapshot.")] = None,
+    name: Annotated[str | None, argument("NAME", "A name for the snapshot.")] = None,
     full: Annotated[
-        bool,
-        typer.Option("--full", help="Copy the history, so that the snapshot stays usable after the session expires."),
+        bool, option("--full", "Copy the history, so that the snapshot stays usable after the session expires.")
     ] = False,
     keep: Annotated[
         int | None,
-        typer.Option(
-            "--keep", metavar="N", min=1, help="Keep the newest N unnamed snapshots of this kind and delete older ones."
-        ),
+        option("--keep", "Keep the newest N unnamed snapshots of this kind and delete older ones.", "N", min=1),
     ] = None,
-    pin: Annotated[bool, typer.Option("--pin", help="Keep it: the session's policy does not delete it.")] = False,
+    pin: Annotated[bool, option("--pin", "Keep it: the session's policy does not delete it.")] = False,
 ) -> Output:
     """Take a snapshot of a session at its head."""
     answer = log.sessions.of(session).create_snapshot(name, kind="full" if full else "ref", keep=keep, pinned=pin)
@@ -88,8 +87,8 @@ _COLUMNS = (
 def list_(
     log: Turnlog,
     session: Session,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only snapshots with this name.")] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of snapshots.")] = 50,
+    name: Annotated[str | None, option("--name", "Only snapshots with this name.", "NAME")] = None,
+    limit: Annotated[int, option("--limit", "Maximum number of snapshots.", "N", min=1)] = 50,
 ) -> Output:
     """List a session's snapshots, newest first, also after the session has expired."""
     return listing_output("snapshots", log.sessions.of(session).snapshots(name=name), _COLUMNS, limit=limit)
@@ -136,11 +135,9 @@ def restore(
     log: Turnlog,
     session: Session,
     snapshot: Name,
-    as_: Annotated[
-        str, typer.Option("--as", metavar="HOW", help="fork: into a new session. rewind: take this session back.")
-    ] = "fork",
+    as_: Annotated[str, option("--as", "fork: into a new session. rewind: take this session back.", "HOW")] = "fork",
     session_id: Annotated[
-        str | None, typer.Option("--session-id", metavar="ID", help="Id of the new session. By default generated.")
+        str | None, option("--session-id", "Id of the new session. By default generated.", "ID")
     ] = None,
 ) -> Output:
     """Restore a snapshot; a full one also after the session has expired."""
@@ -153,7 +150,7 @@ def restore(
     )
 
 
-Paths = Annotated[list[Path], typer.Argument(metavar="FILE_OR_FOLDER", help="Files and folders to import.")]
+Paths = Annotated[list[Path], argument("FILE_OR_FOLDER", "Files and folders to import.")]
 _STATUS = {"new": "green", "grown": "green", "settings": "green", "same": "dim", "skipped": "yellow", "refused": "red"}
 _REASONS = 5
 
@@ -164,17 +161,11 @@ def import_(
     files: Paths,
     shape: Annotated[
         str | None,
-        typer.Option(
-            "--from",
-            metavar="SHAPE",
-            help=f"{', '.join(source_shape.name for source_shape in SHAPES)}. By default recognised.",
-        ),
+        option("--from", f"{', '.join(source_shape.name for source_shape in SHAPES)}. By default recognised.", "SHAPE"),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be imported, and write nothing.")
-    ] = False,
+    dry_run: Annotated[bool, option("--dry-run", "Print what would be imported, and write nothing.")] = False,
     no_documents: Annotated[
-        bool, typer.Option("--no-documents", help="Leave documents out; use it for exports of other people.")
+        bool, option("--no-documents", "Leave documents out; use it for exports of other people.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -244,8 +235,8 @@ def _shown(report: Report) -> RenderableType:
 @with_connection
 def export(
     connection: Connection,
-    session: Annotated[str | None, typer.Argument(metavar="SESSION", help="The session's id.")] = None,
-    me: Annotated[bool, typer.Option("--me", help="Export all sessions of the user into one file.")] = False,
+    session: Annotated[str | None, argument("SESSION", "The session's id.")] = None,
+    me: Annotated[bool, option("--me", "Export all sessions of the user into one file.")] = False,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="The file to write.", show_default="SESSION.zip"),

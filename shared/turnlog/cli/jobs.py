@@ -8,7 +8,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from turnlog.cli.options import open_without_worker, with_log
+from turnlog.cli.options import argument, open_without_worker, option, with_log
 from turnlog.cli.screen import Column, Output, counted, facts_table, listing_output, one_line, plain, short_time
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError
@@ -32,9 +32,9 @@ def _check_status(*, status: str | None, **_others: Any) -> None:
 def listed(
     log: Turnlog,
     status: Annotated[
-        str | None, typer.Option("--status", metavar="S", help="Only jobs with this status: queued, failed or done.")
+        str | None, option("--status", "Only jobs with this status: queued, failed or done.", "S")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of jobs.")] = 20,
+    limit: Annotated[int, option("--limit", "Maximum number of jobs.", "N", min=1)] = 20,
 ) -> Output:
     return listing_output("jobs", log.jobs(status=cast("JobStatus | None", status)), _COLUMNS, limit=limit)
 
@@ -52,7 +52,7 @@ _COLUMNS = (
 
 @jobs.command()
 @with_log(open_without_worker)
-def show(log: Turnlog, job_id: Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]) -> Output:
+def show(log: Turnlog, job_id: Annotated[str, argument("ID", "The job's id.")]) -> Output:
     """Print one job."""
     job = log.job(job_id)
     facts = {"session": job.session_id, "created": job.created_at, "updated": job.updated_at}
@@ -72,9 +72,9 @@ def _check_redrive(*, job_id: str | None, failed: bool) -> None:
 @with_log(open_without_worker, check=_check_redrive)
 def redrive(
     log: Turnlog,
-    job_id: Annotated[str | None, typer.Argument(metavar="ID", help="One job. By default, all dead letters.")] = None,
+    job_id: Annotated[str | None, argument("ID", "One job. By default, all dead letters.")] = None,
     failed: Annotated[
-        bool, typer.Option("--failed", help="Also the owner's failed jobs, and those that wait for an hour.")
+        bool, option("--failed", "Also the owner's failed jobs, and those that wait for an hour.")
     ] = False,
 ) -> Output:
     """Send failed jobs back to their queues. Needs a data folder or an engine URL; a service refuses it."""

@@ -28,9 +28,19 @@ DEFAULT_DATA = ".turnlog"
 _OURS = frozenset({"URL", "DATA", "TENANT", "USER", "TOKEN", "ENGINE", "IDENTITY"})
 
 
+def option(flag: str, text: str, metavar: str | None = None, **details: Any) -> Any:
+    """Return an option of a command: its flag and help, the name of its value, and more of what typer takes."""
+    return typer.Option(flag, metavar=metavar, help=text, **details)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """Return an argument of a command: the name of its value, and its help."""
+    return typer.Argument(metavar=metavar, help=text)
+
+
 def _shared(flag: str, metavar: str, text: str, default: str | bool) -> Any:
     """Return an option that the environment can set, too: ``TURNLOG_`` and the flag's name."""
-    return typer.Option(flag, metavar=metavar, envvar=f"{PREFIX}{flag[2:].upper()}", help=text, show_default=default)
+    return option(flag, text, metavar, envvar=f"{PREFIX}{flag[2:].upper()}", show_default=default)
 
 
 Where = Annotated[
@@ -49,22 +59,18 @@ User = Annotated[
     str | None, _shared("--user", "NAME", "User within the tenant; each user sees only their own sessions.", "me")
 ]
 Token = Annotated[str | None, _shared("--token", "T", "The service's bearer token.", False)]
-Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout, for scripts.")]
-Session = Annotated[str, typer.Argument(metavar="SESSION", help="The session's id.")]
+Json = Annotated[bool, option("--json", "Print only JSON on stdout, for scripts.")]
+Session = Annotated[str, argument("SESSION", "The session's id.")]
 Policy = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--policy",
-        metavar="P",
-        help="Window policy: default, run_loops, classic, full, turns(n), messages(n), tokens(n), or its JSON.",
+        "Window policy: default, run_loops, classic, full, turns(n), messages(n), tokens(n), or its JSON.",
+        "P",
     ),
 ]
-Budget = Annotated[
-    int | None, typer.Option("--budget", metavar="N", min=1, help="Maximum size of the window, in tokens.")
-]
-Format = Annotated[
-    str | None, typer.Option("--format", metavar="F", help=f"Provider format of the messages: {', '.join(FORMATS)}.")
-]
+Budget = Annotated[int | None, option("--budget", "Maximum size of the window, in tokens.", "N", min=1)]
+Format = Annotated[str | None, option("--format", f"Provider format of the messages: {', '.join(FORMATS)}.", "F")]
 
 _SHARED = {"where": Where, "tenant": Tenant, "user": User, "token": Token}
 

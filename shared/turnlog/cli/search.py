@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from turnlog.cli.options import Session, open_client, with_log
+from turnlog.cli.options import Session, argument, open_client, option, with_log
 from turnlog.cli.screen import Column, Output, listing_output, one_line, plain
 from turnlog.client.finding import recall_place, recalled_text, search_text, sessions_search_text
 from turnlog.client.model import Turnlog
 from turnlog.memory.routes import MemoryList, StoredMemory
 
-Line = Annotated[int | None, typer.Option("--from-line", metavar="N", min=1, help="First line of the result.")]
-LastLine = Annotated[int | None, typer.Option("--to-line", metavar="N", min=1, help="Last line of the result.")]
+Line = Annotated[int | None, option("--from-line", "First line of the result.", "N", min=1)]
+LastLine = Annotated[int | None, option("--to-line", "Last line of the result.", "N", min=1)]
 
 Moment = Annotated[
     str | None, typer.Option(metavar="AT", help="Only messages after, or before, this position or time (RFC 3339).")
@@ -27,18 +27,13 @@ Moment = Annotated[
 def recall(
     log: Turnlog,
     session: Session,
-    ref: Annotated[
-        str, typer.Argument(metavar="REF", help="The ref of a call, such as 12.0, its call id, or a position.")
-    ],
-    pattern: Annotated[
-        str | None, typer.Option("--pattern", metavar="RE", help="Only lines that match this regular expression.")
-    ] = None,
+    ref: Annotated[str, argument("REF", "The ref of a call, such as 12.0, its call id, or a position.")],
+    pattern: Annotated[str | None, option("--pattern", "Only lines that match this regular expression.", "RE")] = None,
     from_line: Line = None,
     to_line: LastLine = None,
-    pointer: Annotated[str | None, typer.Option("--pointer", metavar="P", help="JSON pointer into the result.")] = None,
+    pointer: Annotated[str | None, option("--pointer", "JSON pointer into the result.", "P")] = None,
     max_tokens: Annotated[
-        int | None,
-        typer.Option("--max-tokens", metavar="N", help="Cut the result after this many tokens (default: 2000)."),
+        int | None, option("--max-tokens", "Cut the result after this many tokens (default: 2000).", "N")
     ] = None,
 ) -> Output:
     """Print a tool call and its result, or a message; exit 1 when there is none. --json has its images."""
@@ -57,19 +52,13 @@ def _check_search(*, query: str | None, everywhere: bool, loop: int | None, **_o
 @with_log(open_client, check=_check_search)
 def search(  # noqa: PLR0913
     log: Turnlog,
-    session: Annotated[
-        str, typer.Argument(metavar="SESSION", help="The session's id. With --all, the query stands here.")
-    ],
-    query: Annotated[str | None, typer.Argument(metavar="QUERY", help="Words, or a question.")] = None,
-    everywhere: Annotated[
-        bool, typer.Option("--all", help="Search titles, summaries and messages of all sessions.")
-    ] = False,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=50, help="Maximum number of results.")] = 10,
-    role: Annotated[str | None, typer.Option("--role", metavar="R", help="Only messages of this role.")] = None,
-    loop: Annotated[int | None, typer.Option("--loop", metavar="N", min=1, help="Only messages of this loop.")] = None,
-    tool: Annotated[
-        str | None, typer.Option("--tool", metavar="T", help="Only calls of this tool and their results.")
-    ] = None,
+    session: Annotated[str, argument("SESSION", "The session's id. With --all, the query stands here.")],
+    query: Annotated[str | None, argument("QUERY", "Words, or a question.")] = None,
+    everywhere: Annotated[bool, option("--all", "Search titles, summaries and messages of all sessions.")] = False,
+    limit: Annotated[int, option("--limit", "Maximum number of results.", "N", min=1, max=50)] = 10,
+    role: Annotated[str | None, option("--role", "Only messages of this role.", "R")] = None,
+    loop: Annotated[int | None, option("--loop", "Only messages of this loop.", "N", min=1)] = None,
+    tool: Annotated[str | None, option("--tool", "Only calls of this tool and their results.", "T")] = None,
     after: Moment = None,
     before: Moment = None,
 ) -> Output:
@@ -108,11 +97,9 @@ def _check_find(*, find: str | None, limit: int, **_others: Any) -> None:
 @with_log(open_client, check=_check_find)
 def listed(
     log: Turnlog,
-    replaced: Annotated[bool, typer.Option("--all", help="Also list memories that newer ones have replaced.")] = False,
-    find: Annotated[
-        str | None, typer.Option("--find", metavar="WORDS", help="Only those that fit, best first.")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of memories.")] = 50,
+    replaced: Annotated[bool, option("--all", "Also list memories that newer ones have replaced.")] = False,
+    find: Annotated[str | None, option("--find", "Only those that fit, best first.", "WORDS")] = None,
+    limit: Annotated[int, option("--limit", "Maximum number of memories.", "N", min=1)] = 50,
 ) -> Output:
     first = log.memory_page(limit=min(limit + 1, _MAX_PAGE), q=find)
     memories = (memory for memory in _memories(log, first) if replaced or memory.replaced_by is None)
@@ -130,6 +117,6 @@ def _memories(log: Turnlog, page: MemoryList) -> Iterator[StoredMemory]:
 
 @memory.command()
 @with_log(open_client)
-def forget(log: Turnlog, memory_id: Annotated[str, typer.Argument(metavar="ID", help="The memory's id.")]) -> Output:
+def forget(log: Turnlog, memory_id: Annotated[str, argument("ID", "The memory's id.")]) -> Output:
     """Delete a memory permanently: it is not extracted again from the same messages."""
     return Output(log.forget(memory_id), f"{plain(memory_id, lines=False)} is forgotten")

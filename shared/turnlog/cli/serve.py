@@ -24,9 +24,11 @@ from turnlog.cli.options import (
     Json,
     Token,
     Where,
+    argument,
     check_data,
     handled_signals,
     open_or_make_client,
+    option,
     remember,
     served_settings,
     with_connection,
@@ -48,27 +50,24 @@ request is that search, through objects that have no circles."""
 
 Engine = Annotated[
     str,
-    typer.Option(
+    option(
         "--engine",
-        metavar="E",
-        help="embedded (the data folder), memory (lost at the end), or moto (the AWS stack emulated, lost at the end).",
+        "embedded (the data folder), memory (lost at the end), or moto (the AWS stack emulated, lost at the end).",
+        "E",
     ),
 ]
 
 
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 picks a free one.")]
-ReadOnly = Annotated[bool, typer.Option("--read-only", help="Refuse every request that changes something.")]
+Port = Annotated[int, option("--port", "Port to listen on; 0 picks a free one.", min=0, max=65535)]
+ReadOnly = Annotated[bool, option("--read-only", "Refuse every request that changes something.")]
 
 
 def serve(  # noqa: PLR0913
     ctx: typer.Context,
     port: Port = 8787,
-    host: Annotated[
-        str, typer.Option("--host", help="Address to listen on. Needs --token unless it is loopback.")
-    ] = "127.0.0.1",
+    host: Annotated[str, option("--host", "Address to listen on. Needs --token unless it is loopback.")] = "127.0.0.1",
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option("--allow-host", metavar="NAME", help="Another host name that clients use; may be repeated."),
+        list[str] | None, option("--allow-host", "Another host name that clients use; may be repeated.", "NAME")
     ] = None,
     read_only: ReadOnly = False,
     where: Where = None,
@@ -156,12 +155,11 @@ def _until_stopped() -> Iterator[None]:
 def inspect(
     connection: Connection,
     place: Annotated[
-        str | None,
-        typer.Argument(metavar="WHERE", help="What to look at: a path, the URL of an engine, or the URL of a service."),
+        str | None, argument("WHERE", "What to look at: a path, the URL of an engine, or the URL of a service.")
     ] = None,
     read_only: ReadOnly = False,
     port: Port = 0,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    no_browser: Annotated[bool, option("--no-browser", "Only print the address.")] = False,
     json: Json = False,
 ) -> None:
     """Look at sessions and windows in the browser. Ctrl-C stops it."""
@@ -218,19 +216,13 @@ def forwarding(backend: HttpBackend) -> Answering:
 def mcp(
     connection: Connection,
     session: Annotated[
-        str | None,
-        typer.Option("--session", metavar="SESSION", help="Serve only this session; its tools take no session id."),
+        str | None, option("--session", "Serve only this session; its tools take no session id.", "SESSION")
     ] = None,
-    http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP in place of stdio.")] = False,
-    host: Annotated[
-        str, typer.Option("--host", help="Address for --http. Needs --bearer unless it is loopback.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port for --http.")] = 8788,
+    http: Annotated[bool, option("--http", "Serve streamable HTTP in place of stdio.")] = False,
+    host: Annotated[str, option("--host", "Address for --http. Needs --bearer unless it is loopback.")] = "127.0.0.1",
+    port: Annotated[int, option("--port", "Port for --http.", "N", min=1, max=65535)] = 8788,
     bearer: Annotated[
-        str | None,
-        typer.Option(
-            "--bearer", metavar="T", envvar="TURNLOG_MCP_TOKEN", help="Token that each request over HTTP needs."
-        ),
+        str | None, option("--bearer", "Token that each request over HTTP needs.", "T", envvar="TURNLOG_MCP_TOKEN")
     ] = None,
 ) -> None:
     """Serve sessions to MCP hosts: tools, resources and prompts for sessions, windows, recall, search and memories."""

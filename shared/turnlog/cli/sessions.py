@@ -14,7 +14,17 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from turnlog.cli.options import Format, Policy, Session, open_client, open_or_make_client, policy_value, with_log
+from turnlog.cli.options import (
+    Format,
+    Policy,
+    Session,
+    argument,
+    open_client,
+    open_or_make_client,
+    option,
+    policy_value,
+    with_log,
+)
 from turnlog.cli.screen import (
     Column,
     Output,
@@ -54,14 +64,11 @@ _STATUS = {"open": "yellow", "closed": "green", "interrupted": "red"}
 @with_log(open_client)
 def sessions(
     log: Turnlog,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of sessions.")] = 20,
+    limit: Annotated[int, option("--limit", "Maximum number of sessions.", "N", min=1)] = 20,
     status: Annotated[
-        str | None,
-        typer.Option("--status", metavar="S", help="Only sessions with this status: active, inactive or ended."),
+        str | None, option("--status", "Only sessions with this status: active, inactive or ended.", "S")
     ] = None,
-    of: Annotated[
-        str | None, typer.Option("--of", metavar="NAME", help="Another user of the tenant, or '*' for every user.")
-    ] = None,
+    of: Annotated[str | None, option("--of", "Another user of the tenant, or '*' for every user.", "NAME")] = None,
 ) -> Output:
     """List sessions, newest activity first; an operator lists those of other users too."""
     listed: Iterable[SessionInfo] = log.sessions.list(status=cast("Any", status), user=of)
@@ -85,10 +92,10 @@ def _exact(log: Turnlog, infos: Iterable[SessionInfo], limit: int) -> Iterator[S
 @with_log(open_or_make_client)
 def create(
     log: Turnlog,
-    session: Annotated[str | None, typer.Argument(metavar="SESSION", help="Its id. By default generated.")] = None,
-    title: Annotated[str | None, typer.Option("--title", metavar="T", help="The session's title.")] = None,
-    system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="The system text.")] = None,
-    model: Annotated[str | None, typer.Option("--model", metavar="M", help="The model that windows are for.")] = None,
+    session: Annotated[str | None, argument("SESSION", "Its id. By default generated.")] = None,
+    title: Annotated[str | None, option("--title", "The session's title.", "T")] = None,
+    system: Annotated[str | None, option("--system", "The system text.", "TEXT")] = None,
+    model: Annotated[str | None, option("--model", "The model that windows are for.", "M")] = None,
     policy: Policy = None,
 ) -> Output:
     """Create a session and print its id."""
@@ -101,12 +108,10 @@ def create(
 def append(
     log: Turnlog,
     session: Session,
-    message: Annotated[
-        str, typer.Argument(metavar="MESSAGE", help="A text; JSON of a message or a list of messages; - reads stdin.")
-    ],
-    role: Annotated[str, typer.Option("--role", metavar="R", help="The role of a text.")] = "user",
+    message: Annotated[str, argument("MESSAGE", "A text; JSON of a message or a list of messages; - reads stdin.")],
+    role: Annotated[str, option("--role", "The role of a text.", "R")] = "user",
     format: Format = None,
-    lenient: Annotated[bool, typer.Option("--lenient", help="Also store roles that no provider has.")] = False,
+    lenient: Annotated[bool, option("--lenient", "Also store roles that no provider has.")] = False,
 ) -> Output:
     """Append messages to a session. It must exist: turnlog create."""
     messages = _messages(decode_input(sys.stdin.buffer.read(), "stdin") if message == "-" else message, role)
@@ -175,13 +180,11 @@ _LOOP_COLUMNS = (
 def show(
     log: Turnlog,
     session: Session,
-    after: Annotated[int, typer.Option("--after", metavar="P", min=0, help="Only messages after this position.")] = 0,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of messages.")] = 100,
-    full: Annotated[bool, typer.Option("--full", help="Print long messages in full.")] = False,
+    after: Annotated[int, option("--after", "Only messages after this position.", "P", min=0)] = 0,
+    limit: Annotated[int, option("--limit", "Maximum number of messages.", "N", min=1)] = 100,
+    full: Annotated[bool, option("--full", "Print long messages in full.")] = False,
     at: At = None,
-    in_view: Annotated[
-        bool, typer.Option("--in-view", help="Leave out messages that a rewind has removed from view.")
-    ] = False,
+    in_view: Annotated[bool, option("--in-view", "Leave out messages that a rewind has removed from view.")] = False,
 ) -> Output:
     """Print a session's messages."""
     stored, next_position = list[Any](), after
@@ -222,9 +225,9 @@ def state(log: Turnlog, session: Session, at: At = None) -> Output:
 def history(
     log: Turnlog,
     session: Session,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of entries.")] = 20,
-    action: Annotated[str | None, typer.Option("--action", metavar="A", help="Only entries of this action.")] = None,
-    agent: Annotated[str | None, typer.Option("--agent", metavar="ID", help="Only entries of this agent.")] = None,
+    limit: Annotated[int, option("--limit", "Maximum number of entries.", "N", min=1)] = 20,
+    action: Annotated[str | None, option("--action", "Only entries of this action.", "A")] = None,
+    agent: Annotated[str | None, option("--agent", "Only entries of this agent.", "ID")] = None,
 ) -> Output:
     """List the history entries of a session, newest first."""
     entries = log.sessions.of(session).history(action=action, agent=agent)
@@ -251,12 +254,9 @@ _SIGNS = {"add": ("+", "green"), "remove": ("-", "red")}
 def rewind(
     log: Turnlog,
     session: Session,
-    to: Annotated[
-        str, typer.Option("--to", metavar="P", help="Position or time (RFC 3339) to go back to; it stays in view.")
-    ],
+    to: Annotated[str, option("--to", "Position or time (RFC 3339) to go back to; it stays in view.", "P")],
     if_head: Annotated[
-        int | None,
-        typer.Option("--if-head", metavar="P", min=1, help="Expected head; refuse when the session has another one."),
+        int | None, option("--if-head", "Expected head; refuse when the session has another one.", "P", min=1)
     ] = None,
 ) -> Output:
     """Go back to an earlier moment: later messages and state changes leave the view but stay in the log."""
@@ -269,11 +269,9 @@ def rewind(
 def fork(
     log: Turnlog,
     session: Session,
-    name: Annotated[
-        str | None, typer.Option("--as", metavar="ID", help="The new session's id. By default generated.")
-    ] = None,
+    name: Annotated[str | None, option("--as", "The new session's id. By default generated.", "ID")] = None,
     at: At = None,
-    title: Annotated[str | None, typer.Option("--title", metavar="T", help="The new session's title.")] = None,
+    title: Annotated[str | None, option("--title", "The new session's title.", "T")] = None,
 ) -> Output:
     """Create a session from another one's content, current or at an earlier moment."""
     settings = {"title": title} if title is not None else {}
@@ -286,13 +284,9 @@ def fork(
 def diff(
     log: Turnlog,
     session: Session,
-    begin: Annotated[str, typer.Option("--from", metavar="P", help="Start position or time (RFC 3339).")],
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="P", help="End position or time (RFC 3339). By default the head.")
-    ] = None,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, max=100, help="Maximum number of messages.")
-    ] = 20,
+    begin: Annotated[str, option("--from", "Start position or time (RFC 3339).", "P")],
+    to: Annotated[str | None, option("--to", "End position or time (RFC 3339). By default the head.", "P")] = None,
+    limit: Annotated[int, option("--limit", "Maximum number of messages.", "N", min=1, max=100)] = 20,
 ) -> Output:
     """Compare two moments of a session: messages, state, settings, summary."""
     difference = log.sessions.of(session).diff(parse_moment(begin), parse_moment(to), limit=limit)
@@ -317,7 +311,7 @@ def diff(
 
 
 _FIRST_PASS_SECONDS = 60.0
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, option("--yes", "Do not ask.")]
 
 
 def _check_erase(*, session: str | None, me: bool, **_others: Any) -> None:
@@ -328,8 +322,8 @@ def _check_erase(*, session: str | None, me: bool, **_others: Any) -> None:
 @with_log(open_client, check=_check_erase)
 def erase(
     log: Turnlog,
-    session: Annotated[str | None, typer.Argument(metavar="SESSION", help="The session's id.")] = None,
-    me: Annotated[bool, typer.Option("--me", help="Erase everything of the owner in place of one session.")] = False,
+    session: Annotated[str | None, argument("SESSION", "The session's id.")] = None,
+    me: Annotated[bool, option("--me", "Erase everything of the owner in place of one session.")] = False,
     yes: Yes = False,
 ) -> Output:
     """Erase a session and its snapshots permanently; with --me everything of the owner."""

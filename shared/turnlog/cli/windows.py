@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, TypeVar
 
-import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -18,6 +17,7 @@ from turnlog.cli.options import (
     Policy,
     Session,
     open_client,
+    option,
     policy_value,
     with_connection,
     with_log,
@@ -41,25 +41,16 @@ from turnlog.summaries.routes import MAX_SUMMARY_TOKENS, MIN_SUMMARY_TOKENS, Sum
 
 T = TypeVar("T", bound=str | None)
 Model = Annotated[
-    str | None,
-    typer.Option(
-        "--model", metavar="M", help="A model name; its context size is the budget when --budget is not given."
-    ),
+    str | None, option("--model", "A model name; its context size is the budget when --budget is not given.", "M")
 ]
 
-At = Annotated[
-    str | None, typer.Option("--at", metavar="P", help="Treat the log as ending at this position or time (RFC 3339).")
-]
+At = Annotated[str | None, option("--at", "Treat the log as ending at this position or time (RFC 3339).", "P")]
 Against = Annotated[
-    str | None,
-    typer.Option("--against", metavar="Q", help="Compare with the window at this position or time (RFC 3339)."),
+    str | None, option("--against", "Compare with the window at this position or time (RFC 3339).", "Q")
 ]
 
 
-Query = Annotated[
-    str | None,
-    typer.Option("--query", metavar="Q", help="What the step recall looks for, in place of the user's message."),
-]
+Query = Annotated[str | None, option("--query", "What the step recall looks for, in place of the user's message.", "Q")]
 
 
 @with_log(open_client)
@@ -73,7 +64,7 @@ def context(  # noqa: PLR0913
     query: Query = None,
     at: At = None,
     against: Against = None,
-    messages: Annotated[bool, typer.Option("--messages", help="Print the messages too.")] = False,
+    messages: Annotated[bool, option("--messages", "Print the messages too.")] = False,
 ) -> Output:
     """Show the window of the next model call, with a bar for each part."""
     options = {"policy": policy_value(policy), "budget": budget, "format": format, "model": model, "query": query}
@@ -104,31 +95,29 @@ WAIT_SECONDS = 300
 def compress(
     connection: Connection,
     session: Session,
-    wait: Annotated[bool, typer.Option("--wait/--async", help="Wait for the job, or print its id at once.")] = True,
+    wait: Annotated[bool, option("--wait/--async", "Wait for the job, or print its id at once.")] = True,
     keep_loops: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--keep-loops",
-            metavar="N",
+            "Number of newest closed loops to leave out of the summary (default: as the policy says).",
+            "N",
             min=0,
             max=1_000_000,
-            help="Number of newest closed loops to leave out of the summary (default: as the policy says).",
         ),
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--max-tokens",
-            metavar="N",
+            "Maximum tokens of the summary, text and facts together (default: 1000).",
+            "N",
             min=MIN_SUMMARY_TOKENS,
             max=MAX_SUMMARY_TOKENS,
-            help="Maximum tokens of the summary, text and facts together (default: 1000).",
         ),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Print the current summary and make no new one.")] = False,
-    timeout: Annotated[
-        int, typer.Option("--timeout", metavar="S", min=1, help="Wait at most this many seconds.")
-    ] = WAIT_SECONDS,
+    show: Annotated[bool, option("--show", "Print the current summary and make no new one.")] = False,
+    timeout: Annotated[int, option("--timeout", "Wait at most this many seconds.", "S", min=1)] = WAIT_SECONDS,
     json: Json = False,
 ) -> None:
     """Summarise a session's closed loops by a job in the queue, and print what the summary covers."""

@@ -21,8 +21,10 @@ from turnlog.cli.options import (
     Connection,
     Json,
     Policy,
+    argument,
     handled_signals,
     open_or_make_client,
+    option,
     policy_value,
     with_connection,
 )
@@ -38,29 +40,22 @@ from turnlog.core.recall_calls import tool_of
 def chat(  # noqa: PLR0913
     connection: Connection,
     session: Annotated[
-        str | None, typer.Argument(metavar="SESSION", help="The session to continue or create. By default a new one.")
+        str | None, argument("SESSION", "The session to continue or create. By default a new one.")
     ] = None,
-    model: Annotated[str, typer.Option("--model", metavar="M", help=f"{KINDS}.")] = "echo",
-    last: Annotated[bool, typer.Option("--last", help="Continue the most recently active session.")] = False,
-    system: Annotated[
-        str | None, typer.Option("--system", metavar="TEXT", help="Set the session's system text.")
-    ] = None,
+    model: Annotated[str, option("--model", f"{KINDS}.", "M")] = "echo",
+    last: Annotated[bool, option("--last", "Continue the most recently active session.")] = False,
+    system: Annotated[str | None, option("--system", "Set the session's system text.", "TEXT")] = None,
     tools: Annotated[
         list[str] | None,
-        typer.Option(
-            "--tools", metavar="PLACE", help="Your functions as tools: MODULE:NAME or FILE.py:NAME; may be repeated."
-        ),
+        option("--tools", "Your functions as tools: MODULE:NAME or FILE.py:NAME; may be repeated.", "PLACE"),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Run tool calls without asking.")] = False,
+    yes: Annotated[bool, option("--yes", "Run tool calls without asking.")] = False,
     ask: Annotated[
-        list[str] | None,
-        typer.Option("--ask", metavar="TOOL", help="Ask only before calls of this tool; may be repeated."),
+        list[str] | None, option("--ask", "Ask only before calls of this tool; may be repeated.", "TOOL")
     ] = None,
     policy: Policy = None,
     budget: Budget = None,
-    max_iterations: Annotated[
-        int, typer.Option("--max-iterations", metavar="N", min=1, help="Maximum model calls for one message.")
-    ] = 20,
+    max_iterations: Annotated[int, option("--max-iterations", "Maximum model calls for one message.", "N", min=1)] = 20,
     json: Json = False,
 ) -> None:
     """Chat with a model in a session. Piped lines are messages too."""

@@ -32,12 +32,7 @@ class Clients:
     """
 
     def __init__(
-        self,
-        region: str | None,
-        endpoint_url: str | None = None,
-        *,
-        max_attempts: int = 4,
-        tenant_role_arn: str = "",
+        self, region: str | None, endpoint_url: str | None = None, *, max_attempts: int = 4, tenant_role_arn: str = ""
     ) -> None:
         """Set the region, or an emulator at ``endpoint_url``. Does no I/O.
 
@@ -50,20 +45,13 @@ class Clients:
         self._session: Session | None = None
         self._tenants: Session | None = None
         self._opened: dict[tuple[str, float], Any] = {}
+        self.dynamodb = cast(
+            "DynamoDBClient", AtFirstUse(lambda: self.open("dynamodb", read_timeout_seconds=ITEM_SECONDS))
+        )
+        self.s3 = cast("S3Client", AtFirstUse(lambda: self.open("s3", read_timeout_seconds=BLOB_SECONDS)))
+        self.sqs = cast("SQSClient", AtFirstUse(lambda: self.open("sqs", read_timeout_seconds=ITEM_SECONDS)))
         # Making a client is not thread-safe in botocore; using one is.
         self._lock = threading.Lock()
-
-    @property
-    def dynamodb(self) -> DynamoDBClient:
-        return cast("DynamoDBClient", AtFirstUse(lambda: self.open("dynamodb", read_timeout_seconds=ITEM_SECONDS)))
-
-    @property
-    def s3(self) -> S3Client:
-        return cast("S3Client", AtFirstUse(lambda: self.open("s3", read_timeout_seconds=BLOB_SECONDS)))
-
-    @property
-    def sqs(self) -> SQSClient:
-        return cast("SQSClient", AtFirstUse(lambda: self.open("sqs", read_timeout_seconds=ITEM_SECONDS)))
 
     def open(self, service: str, *, read_timeout_seconds: float) -> Any:
         """Return the client of a service with this time-out; in a function, of one of `SERVICES`."""

@@ -53,16 +53,11 @@ class BedrockConverseModel:
                 messages=[{"role": "user", "content": [{"text": prompt.record}]}],
                 inferenceConfig={"maxTokens": max_tokens},
             )
-            return _model_answer(answer)
-
-
-def _model_answer(answer: Any) -> ModelAnswer:
-    blocks = answer["output"]["message"]["content"]
-    # Reasoning comes in blocks of its own kind.
-    text = "\n".join(block["text"] for block in blocks if "text" in block)
-    usage = answer.get("usage", {})
-    ending = _ENDINGS.get(answer.get("stopReason"), "done")
-    return ModelAnswer(text, ending, usage.get("inputTokens"), usage.get("outputTokens"))
+            blocks, usage = answer["output"]["message"]["content"], answer.get("usage", {})
+            # Reasoning comes in blocks of its own kind.
+            text = "\n".join(block["text"] for block in blocks if "text" in block)
+            ending = _ENDINGS.get(answer.get("stopReason"), "done")
+            return ModelAnswer(text, ending, usage.get("inputTokens"), usage.get("outputTokens"))
 
 
 class BedrockEmbedder:
@@ -74,11 +69,10 @@ class BedrockEmbedder:
         self._clients = clients
         self._model = model
         self._timeout_seconds = timeout_seconds
-        self._is_titan, self._is_cohere = "titan-embed" in model, "cohere.embed" in model
-        if not (self._is_titan or self._is_cohere):
-            raise EmbedderConfigError(
-                f"unknown embedding model {model!r}; its id must contain titan-embed or cohere.embed"
-            )
+        self._is_titan = "titan-embed" in model
+        if not (self._is_titan or "cohere.embed" in model):
+            detail = f"unknown embedding model {model!r}; its id must contain titan-embed or cohere.embed"
+            raise EmbedderConfigError(detail)
 
     def embed(self, texts: Sequence[str], *, as_question: bool = False) -> list[Sequence[float]]:
         if self._is_titan:
@@ -88,7 +82,7 @@ class BedrockEmbedder:
             calls = [lambda part=part: self._cohere(part, as_question) for part in parts]
         embeddings = [embedding for batch in self._in_parallel(calls) for embedding in batch]
         if len(embeddings) != len(texts) or not all(map(_is_vector, embeddings)) or len(set(map(len, embeddings))) > 1:
-            raise self._unreadable()
+            raise _VECTORS.no_answer(self.name)
         return embeddings
 
     def _in_parallel(self, calls: Sequence[Callable[[], list[Sequence[float]]]]) -> list[list[Sequence[float]]]:
@@ -124,22 +118,17 @@ class BedrockEmbedder:
     def _field(self, answer: Any, name: str) -> Any:
         value = answer.get(name) if isinstance(answer, dict) else None
         if not isinstance(value, list | dict):
-            raise self._unreadable()
+            raise _VECTORS.no_answer(self.name)
         return value
 
     def _invoke(self, body: dict[str, Any]) -> Any:
         with _VECTORS.asked(self.name):
             client = self._clients.open("bedrock-runtime", read_timeout_seconds=self._timeout_seconds)
+            kind = "application/json"
             answer = client.invoke_model(
-                modelId=self._model,
-                body=json.dumps(body).encode(),
-                contentType="application/json",
-                accept="application/json",
+                modelId=self._model, body=json.dumps(body).encode(), contentType=kind, accept=kind
             )
             return json.loads(answer["body"].read())
-
-    def _unreadable(self) -> UnavailableError:
-        return _VECTORS.no_answer(self.name)
 
 
 def _is_vector(value: Any) -> bool:

@@ -64,12 +64,9 @@ class DynamoItemTable:
         items: dict[Key, Item] = {}
 
         def send(chunk: list[Key]) -> list[Key]:
+            request: Any = {"Keys": [_encode_key(key) for key in chunk], "ConsistentRead": consistent}
             with translated("BatchGetItem"):
-                answer = self._client.batch_get_item(
-                    RequestItems={
-                        self._table_name: {"Keys": [_encode_key(key) for key in chunk], "ConsistentRead": consistent}
-                    }
-                )
+                answer = self._client.batch_get_item(RequestItems={self._table_name: request})
             for raw in answer.get("Responses", {}).get(self._table_name, []):
                 item = _decode(raw)
                 items[_key_of(item)] = item
@@ -196,14 +193,11 @@ def _encode_key(key: Key) -> dict[str, AttributeValueTypeDef]:
 
 
 def _encode(item: Item) -> dict[str, AttributeValueTypeDef]:
-    return {
-        name: {"S": value}
-        if isinstance(value, str)
-        else {"B": value}
-        if isinstance(value, bytes)
-        else {"N": str(value)}
-        for name, value in item.items()
-    }
+    return {name: _encode_value(value) for name, value in item.items()}
+
+
+def _encode_value(value: AttributeValue) -> AttributeValueTypeDef:
+    return {"S": value} if isinstance(value, str) else {"B": value} if isinstance(value, bytes) else {"N": str(value)}
 
 
 _READERS: dict[str, Callable[[Any], AttributeValue]] = {"N": int, "B": bytes}

@@ -12,6 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -47,12 +48,7 @@ def web_address(url: str) -> SplitResult | None:
 
 
 def post(
-    url: SplitResult,
-    content: bytes,
-    headers: Mapping[str, str],
-    *,
-    timeout_seconds: float,
-    max_bytes: int,
+    url: SplitResult, content: bytes, headers: Mapping[str, str], *, timeout_seconds: float, max_bytes: int
 ) -> Posted:
     """Send a POST request and return the answer.
 
@@ -149,10 +145,11 @@ def send(
     def allow() -> None:
         sock.settimeout(left_seconds())
 
-    connection.response_class = lambda sock, **options: http.client.HTTPResponse(  # type: ignore[assignment]
-        _TimedSocket(sock, allow),  # type: ignore[arg-type]
-        **options,
-    )
+    def response(sock: socket.socket, **options: Any) -> http.client.HTTPResponse:
+        timed: Any = SimpleNamespace(makefile=lambda _mode: io.BufferedReader(_TimedReads(sock, allow)))
+        return http.client.HTTPResponse(timed, **options)
+
+    connection.response_class = response  # type: ignore[assignment]
     connection.putrequest(method, target)
     for name, value in headers.items():
         connection.putheader(name, value.encode("utf-8"))
@@ -166,18 +163,9 @@ def send(
     return connection.getresponse()
 
 
-class _TimedSocket:
-    """A socket for `HTTPResponse`. Before every read it calls ``allow``, which sets the socket's time-out to the time left."""
-
-    def __init__(self, sock: socket.socket, allow: Callable[[], None]) -> None:
-        self._sock = sock
-        self._allow = allow
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_TimedReads(self._sock, self._allow))
-
-
 class _TimedReads(io.RawIOBase):
+    """Reads from a socket. Before every read it calls ``allow``, which sets the socket's time-out to the time left."""
+
     def __init__(self, sock: socket.socket, allow: Callable[[], None]) -> None:
         # A separate file on the socket: the connection may close the socket when it has read the head.
         self._raw = sock.makefile("rb", buffering=0)

@@ -119,14 +119,9 @@ class _Classes(dict[int, str]):
     """A table for `str.translate`: ASCII stays, another character becomes one that `PIECE` treats as the encoding treats it."""
 
     def __missing__(self, code: int) -> str:
-        self[code] = _class_of(chr(code))
-        return self[code]
-
-
-def _class_of(character: str) -> str:
-    if character.isascii():
-        return character
-    category = unicodedata.category(character)
-    if category == "Cn":  # Newer than Python's tables, and perhaps not newer than tiktoken's.
-        raise _LeftToTiktokenError
-    return _EXCEPTIONS.get(character) or _OF_CATEGORY.get(category, "!")
+        character, category = chr(code), unicodedata.category(chr(code))
+        if category == "Cn":  # Newer than Python's tables, and perhaps not newer than tiktoken's.
+            raise _LeftToTiktokenError
+        plain = character if character.isascii() else _EXCEPTIONS.get(character)
+        self[code] = kind = plain or _OF_CATEGORY.get(category, "!")
+        return kind

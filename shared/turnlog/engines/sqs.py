@@ -26,10 +26,8 @@ _REDRIVE_SECONDS = 300
 
 _OUTDATED_CODES = frozenset(
     {
-        "AWS.SimpleQueueService.MessageNotInflight",
-        "InvalidParameterValue",
-        "MessageNotInflight",
-        "ReceiptHandleIsInvalid",
+        *("AWS.SimpleQueueService.MessageNotInflight", "MessageNotInflight"),
+        *("InvalidParameterValue", "ReceiptHandleIsInvalid"),
     }
 )
 """Codes of SQS for the receipt of a job that is finished or was delivered again."""
@@ -89,12 +87,6 @@ class SqsJobQueue:
         with _unless_outdated("DeleteMessage"):
             self._client.delete_message(QueueUrl=self._url(queue), ReceiptHandle=receipt)
 
-    def _hide(self, queue: str, receipt: str, *, seconds: int) -> None:
-        with _unless_outdated("ChangeMessageVisibility"):
-            self._client.change_message_visibility(
-                QueueUrl=self._url(queue), ReceiptHandle=receipt, VisibilityTimeout=seconds
-            )
-
     def redrive(self, group_of: Callable[[str], str | None]) -> int:
         """Implement `Redrivable`: send each letter to the queue, then delete it from the dead-letter queue."""
         dead, moved = self._dead_letter_queue(), 0
@@ -118,7 +110,10 @@ class SqsJobQueue:
                     moved += 1
         finally:
             for receipt in left:
-                self._hide(dead, receipt, seconds=0)
+                with _unless_outdated("ChangeMessageVisibility"):
+                    self._client.change_message_visibility(
+                        QueueUrl=self._url(dead), ReceiptHandle=receipt, VisibilityTimeout=0
+                    )
         return moved
 
     def _dead_letter_queue(self) -> str:

@@ -47,9 +47,7 @@ class TiktokenCounter:
     characters (spaces, or one endless word) counts up to 12 tokens too many per 16,384 characters, never too few.
     """
 
-    @property
-    def name(self) -> str:
-        return "o200k_base"
+    name = "o200k_base"
 
     def count(self, text: str) -> int:
         text = sendable_text(text)  # as tiktoken does, but before chunks are cut, which could split a pair

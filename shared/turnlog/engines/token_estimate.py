@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from functools import reduce
 from operator import add
 
@@ -26,6 +27,14 @@ _PATTERN = re.compile(
 _WORD_LETTERS, _BARE_LETTERS, _CAPITALS = 7, 5, 3
 """Lengths up to which a word is one token on average."""
 _FIXED_COSTS = {"han": 0.76, "kana": 0.75, "mark": 0.6, "rest": 1.5, "space": 0.9}
+_COSTS: dict[str, Callable[[int, bool], float]] = {
+    "word": lambda length, _: 1.05 + 0.03 * max(0, length - _WORD_LETTERS),
+    "bare": lambda length, _: 0.88 + 0.2 * max(0, length - _BARE_LETTERS),
+    "capitals": lambda length, _: (1.3 if length > 1 else 1.0) + 0.2 * max(0, length - _CAPITALS),
+    "digits": lambda length, spaced: 1.15 * math.ceil(length / 3) + 0.9 * spaced,
+    "hangul": lambda length, spaced: 0.7 * length + 0.25 * spaced,
+    "letters": lambda length, _: 0.23 * length + 0.2,
+}
 
 
 class EstimateCounter:
@@ -36,9 +45,7 @@ class EstimateCounter:
     digits, or half a run of punctuation. For an upper bound see `turnlog.core.token_bounds`.
     """
 
-    @property
-    def name(self) -> str:
-        return "estimate"
+    name = "estimate"
 
     def count(self, text: str) -> int:
         # Not `sum`, which rounds otherwise since Python 3.12.
@@ -53,17 +60,4 @@ def _cost(match: re.Match[str]) -> float:
     if kind == "signs":
         return 0.52 + (0.2 * (len(part) - 1) if len(set(part)) > 1 else 0.02 * (len(part) - 1))
     spaced = part[0] == " "
-    length = len(part) - spaced
-    if kind == "word":
-        cost = 1.05 + 0.03 * max(0, length - _WORD_LETTERS)
-    elif kind == "bare":
-        cost = 0.88 + 0.2 * max(0, length - _BARE_LETTERS)
-    elif kind == "capitals":
-        cost = (1.3 if length > 1 else 1.0) + 0.2 * max(0, length - _CAPITALS)
-    elif kind == "digits":
-        cost = 1.15 * math.ceil(length / 3) + 0.9 * spaced
-    elif kind == "hangul":
-        cost = 0.7 * length + 0.25 * spaced
-    else:
-        cost = 0.23 * length + 0.2
-    return cost
+    return _COSTS[kind](len(part) - spaced, spaced)

@@ -31,10 +31,8 @@ def digits(number: str) -> int:
 def numbers_of(value: Mapping[str, Any]) -> Iterable[str]:
     """Yield all numbers in an attribute's value, at any depth."""
     ((kind, content),) = value.items()
-    if kind == "N":
-        yield content
-    elif kind == "NS":
-        yield from content
+    if kind in ("N", "NS"):
+        yield from [content] if kind == "N" else content
     elif kind in ("L", "M"):
         for member in content if kind == "L" else content.values():
             yield from numbers_of(member)
@@ -171,12 +169,8 @@ _BETWEEN = re.compile(r"BETWEEN (:\w+) AND (:\w+)")
 
 _OUTSIDE_THE_PORT = frozenset(
     {
-        "BatchExecuteStatement",
-        "ExecuteStatement",
-        "ExecuteTransaction",
-        "TransactGetItems",
-        "TransactWriteItems",
-        "UpdateItem",
+        *("BatchExecuteStatement", "ExecuteStatement", "ExecuteTransaction"),
+        *("TransactGetItems", "TransactWriteItems", "UpdateItem"),
     }
 )
 _PARTIAL_ANSWERS = ("FilterExpression", "ProjectionExpression", "QueryFilter", "AttributesToGet", "Select")

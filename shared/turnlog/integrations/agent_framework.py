@@ -92,7 +92,9 @@ class TurnlogHistoryProvider(HistoryProvider):
         """Append what goes in, and replace it and the history by the window."""
         if context.input_messages:
             await self.save_messages(context.session_id, context.input_messages)
-        approved = {call_id for message in context.input_messages for call_id in _approved_ids(message)}
+        said = [content for message in context.input_messages for content in message.contents]
+        answers = [content.function_call for content in said if content.type == "function_approval_response"]
+        approved = {str(call.call_id) for call in answers if call is not None}
         window = _without_settlements(await self.get_messages(context.session_id), approved)
         newest = window[-1:] if context.input_messages else []
         context.input_messages[:] = newest
@@ -104,12 +106,6 @@ class TurnlogHistoryProvider(HistoryProvider):
         """Append what came out; what went in is in the log."""
         if context.response is not None and context.response.messages:
             await self.save_messages(context.session_id, context.response.messages)
-
-
-def _approved_ids(message: Message) -> set[str]:
-    """Return the ids of the calls that a message of the user approves or rejects."""
-    answers = [content for content in message.contents if content.type == "function_approval_response"]
-    return {str(answer.function_call.call_id) for answer in answers if answer.function_call is not None}
 
 
 def _without_settlements(window: list[Message], approved: set[str]) -> list[Message]:
@@ -149,17 +145,13 @@ def _to_parts(message: Message) -> tuple[str, list[Part]]:
 def _added(content: Content) -> list[Part]:
     """Return the parts of content that bodies of earlier versions lack; nothing for text, which a result has."""
     if content.type in ("data", "uri", "hosted_file") and (content.uri or content.file_id):
-        return [_media(content)]
+        if content.uri is None:
+            return [originals.added_media(content.media_type, file_id=str(content.file_id))]
+        media_type, separator, data = content.uri.removeprefix("data:").partition(";base64,")
+        if separator:
+            return [originals.added_media(media_type, data)]
+        return [originals.added_media(content.media_type, url=content.uri)]
     return [] if content.type in ("text", "usage") else originals.other_parts(content.type, _json_of(content))
-
-
-def _media(content: Content) -> Part:
-    if content.uri is None:
-        return originals.added_media(content.media_type, file_id=str(content.file_id))
-    media_type, separator, data = content.uri.removeprefix("data:").partition(";base64,")
-    if separator:
-        return originals.added_media(media_type, data)
-    return originals.added_media(content.media_type, url=content.uri)
 
 
 def _json_of(value: Message | Content) -> JsonObject:

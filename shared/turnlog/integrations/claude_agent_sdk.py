@@ -88,16 +88,13 @@ class TurnlogSessionStore:
     @reads
     def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """Return the main transcripts of a project."""
-        summaries = self._summaries(project_key)
-        return [{"session_id": entry["session_id"], "mtime": entry["mtime"]} for entry in summaries]
+        return [{"session_id": entry["session_id"], "mtime": entry["mtime"]} for entry in self._summaries(project_key)]
 
     def _summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """Return the SDK's summary of each main transcript of a project."""
-
-        def session_id(rest: str) -> str:
-            return _session_id({"project_key": project_key, "session_id": unquote(rest)})
-
-        documents = self._project(project_key).list_living(_SESSIONS, session_id)
+        documents = self._project(project_key).list_living(
+            _SESSIONS, lambda rest: _session_id({"project_key": project_key, "session_id": unquote(rest)})
+        )
         return [{**json.loads(document.data), "mtime": document.updated_ms} for document in documents]
 
     list_session_summaries = in_thread(_summaries)

@@ -66,7 +66,10 @@ class TurnlogSession:
 
     async def add_items(self, items: Sequence[Mapping[str, Any]]) -> None:
         """Add all items, or none of them when an error is raised."""
-        plain_items = [dict(_plain(item)) for item in items]
+        for item in items:
+            if not isinstance(item, Mapping) and not hasattr(item, "model_dump"):
+                raise InvalidInputError(f"add_items takes a list of objects; an item is {type(item).__name__}")
+        plain_items = [dict(as_mapping(item)) for item in items]
         if plain_items:
             await run_to_end(lambda: self._add(plain_items))
 
@@ -184,9 +187,3 @@ def _message_of(item: Item) -> tuple[Item, dict[str, Item]]:
 def item_of(stored: StoredMessage) -> Item:
     kept = (stored.metadata or {}).get(_ITEM)
     return dict(kept) if isinstance(kept, Mapping) else dict(stored.body)
-
-
-def _plain(item: Any) -> Mapping[str, Any]:
-    if not isinstance(item, Mapping) and not hasattr(item, "model_dump"):
-        raise InvalidInputError(f"add_items takes a list of objects; an item is {type(item).__name__}")
-    return as_mapping(item)

@@ -294,11 +294,8 @@ class Originals(Generic[T]):
         head = session.info().head
         newest_first = session.messages(order="desc", in_view=True, format=FORMAT)
         known = [*takewhile(lambda stored: stored.position > after, newest_first)][::-1]
-        shared = 0
-        while shared < min(len(known), len(bodies)) and self._is_same(
-            known[shared].body, bodies[shared], messages[shared]
-        ):
-            shared += 1
+        pairs = zip(known, bodies, messages, strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: self._is_same(pair[0].body, pair[1], pair[2]), pairs))
         positions = [stored.position for stored in known[:shared]]
         if shared < len(known):
             if shared == len(bodies) and not drop_rest:

@@ -150,10 +150,6 @@ class _Kept:
     digests: Sequence[bytes]
 
 
-def _digest(message: ModelMessage) -> bytes:
-    return hashlib.sha256(canonical_json([*_to_parts(message)])).digest()
-
-
 class TurnlogConversationStore(ConversationStore):
     """Stores the conversations of one owner, each in a session that has its id where that is a session id.
 
@@ -189,7 +185,8 @@ class TurnlogConversationStore(ConversationStore):
         Raises `ConversationConflict` when the session has messages after all of these: another run has said them.
         """
         session = self._log.sessions.get_or_create(self._index.id_of(conversation_id), **self._settings)
-        head, kept, digests = session.info().head, self._kept.get(session.id), [*map(_digest, messages)]
+        head, kept = session.info().head, self._kept.get(session.id)
+        digests = [hashlib.sha256(canonical_json([*_to_parts(message)])).digest() for message in messages]
         is_continued = kept is not None and kept.head == head and kept.digests == digests[: len(kept.digests)]
         try:
             if kept is not None and is_continued:

@@ -331,23 +331,15 @@ def _checked(make: Callable[[], T], item: str) -> T:
 
 def _checkpoint(fields: Sequence[Any]) -> Checkpointed:
     parent, kind, data, meta_kind, meta, values, places, low, namespace, is_hidden = fields
-    return Checkpointed(
-        parent,
-        (kind, data),
-        (meta_kind, meta),
-        tuple(Value(channel, version, _stored(stored)) for channel, version, stored in values),
-        tuple((channel, home) for channel, home in places),
-        low,
-        namespace,
-        is_hidden,
-    )
+    stored_values = tuple(Value(channel, version, _stored(stored)) for channel, version, stored in values)
+    homes = tuple((channel, home) for channel, home in places)
+    return Checkpointed(parent, (kind, data), (meta_kind, meta), stored_values, homes, low, namespace, is_hidden)
 
 
 def _writes(fields: Sequence[Any]) -> Writes:
-    writes, task_id = fields
-    return Writes(
-        tuple(Write(index, channel, path, _stored(stored)) for index, channel, path, stored in writes), task_id
-    )
+    listed, task_id = fields
+    writes = (Write(index, channel, path, _stored(stored)) for index, channel, path, stored in listed)
+    return Writes(tuple(writes), task_id)
 
 
 def _encoded(stored: Stored) -> list[Any]:

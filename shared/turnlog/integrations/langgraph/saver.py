@@ -389,15 +389,8 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     acopy_thread = to_end(copy_thread)
     aprune = to_end(prune)
 
-    async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        checkpoints = self.list(config, filter=filter, before=before, limit=limit)
+    async def alist(self, config: RunnableConfig | None, **options: Any) -> AsyncIterator[CheckpointTuple]:
+        checkpoints = self.list(config, **options)
         while (checkpoint := await asyncio.to_thread(next, checkpoints, None)) is not None:
             yield checkpoint
 
@@ -412,9 +405,8 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         return kind, bytes(data)  # a serializer may return a bytearray
 
     def _stored(self, value: Any) -> Stored:
-        if is_by_element(value):
-            return Elements(None, tuple(map(self._dump, value)))
-        return WholeValue(self._dump(value))
+        is_list = is_by_element(value)
+        return Elements(None, tuple(map(self._dump, value))) if is_list else WholeValue(self._dump(value))
 
     def _namespaces(self, config: RunnableConfig | None) -> Sequence[Namespace]:
         """Return the namespaces that a config selects; without one those of all threads."""

@@ -123,12 +123,9 @@ class ThreadLogs:
 
     def keep_beside(self, thread_id: str, messages: Messages) -> None:
         """Append the messages of a subgraph that the log lacks; the subgraph may lack some of the log's."""
-
-        def write(session: Session) -> None:
-            listed = self._listed(session, messages, {})
-            append_new(session, listed, options=_options)
-
-        self._threads.written(thread_id, write)
+        self._threads.written(
+            thread_id, lambda session: append_new(session, self._listed(session, messages, {}), options=_options)
+        )
 
     def window(self, thread_id: str, limits: Limits, *, system: str, tools: Sequence[Any]) -> list[BaseMessage]:
         """Return the window of the log as message objects, with ``system`` before it."""

@@ -117,7 +117,10 @@ class ThreadSessions:
         try:
             return write(session)
         except NotFoundError:
-            self._make(thread_id)
+            settings = dict(self._settings)
+            if session.id != thread_id:
+                settings["metadata"] = {**(settings.get("metadata") or {}), THREAD_ID: thread_id}
+            self._log.sessions.get_or_create(session.id, **settings)
         return write(session)
 
     def all(self) -> Iterator[str]:
@@ -155,12 +158,6 @@ class ThreadSessions:
         keys = [document.key for page in self.pages(thread_id) for document in page]
         with suppress(NotFoundError):
             self.documents(thread_id).delete(keys)
-
-    def _make(self, thread_id: str) -> None:
-        session_id, settings = self._id_of(thread_id), dict(self._settings)
-        if session_id != thread_id:
-            settings["metadata"] = {**(settings.get("metadata") or {}), THREAD_ID: thread_id}
-        self._log.sessions.get_or_create(session_id, **settings)
 
     def _named(self, reading: Any, name: str) -> str | None:
         """Return the namespace that a checkpoint stores, or the name itself where it stores none; None without a checkpoint."""

@@ -137,7 +137,8 @@ class TurnlogConversationManager(ConversationManager):
         """Append new messages of the agent to the log, and redact messages there that the agent has changed."""
         done = self._done.setdefault(agent.agent_id, {})
         listed = [_to_graph_message(message, agent.agent_id) for message in agent.messages]
-        now = {message.identity.id: _digest(message) for message in listed if message.identity.id is not None}
+        said = {message.identity.id: message.identity.body for message in listed if message.identity.id is not None}
+        now = {name: hashlib.sha256(body).digest() for name, body in said.items()}
         changed = {name for name, digest in now.items() if name in done and done[name] != digest}
         if changed:
             self._redact(changed)
@@ -191,10 +192,6 @@ def _to_graph_message(message: Mapping[str, Any], agent_id: str) -> GraphMessage
     body, kept = body_of(message)
     meta = meta_of(message, kept, agent_id)
     return GraphMessage(body, meta, Identity(meta.get("id"), canonical_json(body), body.get("role")))
-
-
-def _digest(message: GraphMessage) -> bytes:
-    return hashlib.sha256(message.identity.body).digest()
 
 
 def _is_question(message: Message) -> bool:

@@ -273,8 +273,10 @@ class TurnlogRepository(SessionRepository):
 
         A redacted message has no author; it counts as the author's of the message before it.
         """
-        log, last, is_ours = self._of(session_id), -1, True
-        updates = self._updates(log)
+        log, last, is_ours, updates = self._of(session_id), -1, True, dict[int, tuple[str, SessionMessage]]()
+        for key, data in PartedValues(log.documents).items(_UPDATES):
+            agent, position = key.removeprefix(_UPDATES).split("/")
+            updates[int(position)] = (unquote(agent), SessionMessage.from_dict(json.loads(data)))
         for stored in log.messages(in_view=True):
             author, update = updates.get(stored.position, (stored.author, None))
             if not stored.redacted or update is not None:
@@ -297,14 +299,6 @@ class TurnlogRepository(SessionRepository):
                 return None
         same = [match for match in matches if tracking_id and _tracking_id(match) == tracking_id] or matches
         return same[-1] if same else None
-
-    def _updates(self, log: Log) -> dict[int, tuple[str, SessionMessage]]:
-        """Return agent id and content of each updated message by its position in the log."""
-        updates = dict[int, tuple[str, SessionMessage]]()
-        for key, data in PartedValues(log.documents).items(_UPDATES):
-            agent, position = key.removeprefix(_UPDATES).split("/")
-            updates[int(position)] = (unquote(agent), SessionMessage.from_dict(json.loads(data)))
-        return updates
 
 
 def _tracking_id(match: tuple[SessionMessage, int, StoredMessage]) -> str | None:

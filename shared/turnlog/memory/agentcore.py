@@ -149,6 +149,8 @@ class AgentCoreMemoryEngine:
     has the region and its own time-outs.
     """
 
+    name = "agentcore"
+
     def __init__(self, clients: Clients, memory_id: str, *, namespace: str, timeout_seconds: int) -> None:
         if not _MEMORY_ID.fullmatch(memory_id):
             raise InvalidInputError("TURNLOG_MEMORY_ID is no id of an AgentCore memory", code="invalid_settings")
@@ -164,10 +166,6 @@ class AgentCoreMemoryEngine:
         seconds, namespace = settings.memory_timeout_seconds, settings.memory_namespace
         return cls(clients, settings.memory_id, namespace=namespace, timeout_seconds=seconds)
 
-    @property
-    def name(self) -> str:
-        return "agentcore"
-
     def remember(self, part: Offloaded) -> int:
         """Store a part as events; messages that are stored already are skipped. Returns 0: AgentCore makes memories later."""
         actor, session = actor_id(part.owner), session_name(part.session_id)
@@ -178,20 +176,13 @@ class AgentCoreMemoryEngine:
             new_pieces, lambda piece: len(piece.text), max_size=MAX_EVENT_CHARS, max_count=MAX_PAYLOADS
         ):
             (first, last), time_ms = (pieces[0].place, pieces[-1].place), pieces[0].message.time_ms
+            said = [(_ROLES.get(piece.message.role, "OTHER"), piece.text) for piece in pieces]
             self._calls.call(
                 "create_event",
                 actorId=actor,
                 sessionId=session,
                 eventTimestamp=datetime.fromtimestamp(time_ms / 1000, UTC),
-                payload=[
-                    {
-                        "conversational": {
-                            "role": _ROLES.get(piece.message.role, "OTHER"),
-                            "content": {"text": piece.text},
-                        }
-                    }
-                    for piece in pieces
-                ],
+                payload=[{"conversational": {"role": role, "content": {"text": text}}} for role, text in said],
                 clientToken=hashlib.sha256(f"{label} {first} {last}".encode()).hexdigest(),
                 metadata={_PART: _value(label), _FIRST: _value(_place_name(first)), _LAST: _value(_place_name(last))},
             )
@@ -250,29 +241,20 @@ class AgentCoreMemoryEngine:
     def _ranges(self, actor: str, session: str, label: str) -> Iterator[tuple[_Place, _Place]]:
         """Yield the first and last place of each stored event of a part."""
         only = {"left": {"metadataKey": _PART}, "operator": "EQUALS_TO", "right": {"metadataValue": _value(label)}}
-        pages = self._calls.pages(
-            "list_events",
-            "events",
-            actorId=actor,
-            sessionId=session,
-            includePayloads=False,
-            filter={"eventMetadata": [only]},
-        )
-        for page in pages:
+        for page in self._events(actor, session, filter={"eventMetadata": [only]}):
             for event in page:
                 with readable():
                     first, last = (event["metadata"][name]["stringValue"] for name in (_FIRST, _LAST))
                     yield _place_named(first), _place_named(last)
 
+    def _events(self, actor: str, session: str, **options: Any) -> Iterator[list[Any]]:
+        """Yield pages of a session's events, without what was said."""
+        place = {"actorId": actor, "sessionId": session, "includePayloads": False}
+        return self._calls.pages("list_events", "events", **place, **options)
+
     def _delete_events(self, actor: str, session: str) -> None:
         for _ in range(_MAX_PASSES):
-            event_ids = [
-                str(event["eventId"])
-                for page in self._calls.pages(
-                    "list_events", "events", actorId=actor, sessionId=session, includePayloads=False
-                )
-                for event in page
-            ]
+            event_ids = [str(event["eventId"]) for page in self._events(actor, session) for event in page]
             if not event_ids:
                 return
             for event_id in event_ids:
@@ -308,13 +290,9 @@ class AgentCoreMemoryEngine:
     def _delete_records(self, records: Sequence[Any]) -> None:
         for start in range(0, len(records), MAX_BATCH):
             batch = records[start : start + MAX_BATCH]
-            answer = self._calls.call(
-                "batch_delete_memory_records",
-                records=[
-                    {"memoryRecordId": record["memoryRecordId"], "namespace": namespaces_of(record)[0]}
-                    for record in batch
-                ],
-            )
+            places = [(record["memoryRecordId"], namespaces_of(record)[0]) for record in batch]
+            deleted = [{"memoryRecordId": record_id, "namespace": namespace} for record_id, namespace in places]
+            answer = self._calls.call("batch_delete_memory_records", records=deleted)
             # A record that is gone already counts as deleted.
             failed = [record for record in answer.get("failedRecords", []) if record.get("errorCode") != 404]
             if failed:

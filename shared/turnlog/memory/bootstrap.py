@@ -127,19 +127,15 @@ def _chosen(ask: Bootstrap, engine: str, memories: Sequence[Memory], counter: To
 
 def _message(engine: str, memories: Sequence[Memory], counter: TokenCounter) -> Incoming:
     body = {"role": "user", "content": memories_text(memories)}
-    origins: list[JsonValue] = [_origin(memory) for memory in memories]
+    origins: list[JsonValue] = [
+        {
+            **{name: getattr(memory, name) for name in ("id", "kind", "session_id", "position")},
+            "created_at": rfc3339(memory.created_ms),
+        }
+        for memory in memories
+    ]
     envelope = Envelope(pin=True, origin="memory", metadata={"engine": engine, "memories": origins})
     return understand(body, 0, counter, codec=codec_of(_FORMAT), envelope=envelope)
-
-
-def _origin(memory: Memory) -> JsonObject:
-    return {
-        "id": memory.id,
-        "kind": memory.kind,
-        "session_id": memory.session_id,
-        "position": memory.position,
-        "created_at": rfc3339(memory.created_ms),
-    }
 
 
 def known_in_time(

@@ -39,6 +39,8 @@ _LEAST_SECRET_CHARS = 16
 class WebhookMemoryEngine:
     """Implements `MemoryEngine`. ``timeout_seconds`` holds for each request as a whole."""
 
+    name = "webhook"
+
     def __init__(self, url: str, secret: str, *, timeout_seconds: float, clock: Clock, ids: IdSource) -> None:
         self._url = _address(url)
         if len(secret) < _LEAST_SECRET_CHARS:
@@ -55,15 +57,14 @@ class WebhookMemoryEngine:
         secret, seconds = settings.memory_webhook_secret.get_secret_value(), settings.memory_timeout_seconds
         return cls(settings.memory_webhook_url, secret, timeout_seconds=seconds, clock=clock, ids=ids)
 
-    @property
-    def name(self) -> str:
-        return "webhook"
-
     def remember(self, part: Offloaded) -> int:
         """Send the messages of a part in requests of a bounded size; return the number of memories."""
         count = 0
-        for messages in batches(part.read_messages(), _size_bytes, max_size=MAX_PART_BYTES, max_count=MAX_MESSAGES):
-            first, last = messages[0].position, messages[-1].position
+        rows = map(_message, part.read_messages())
+        for messages in batches(
+            rows, lambda row: len(encode_json(row)), max_size=MAX_PART_BYTES, max_count=MAX_MESSAGES
+        ):
+            first, last = messages[0]["position"], messages[-1]["position"]
             content: JsonObject = {
                 "session_id": part.session_id,
                 "offload_id": part.id,
@@ -71,7 +72,7 @@ class WebhookMemoryEngine:
                 "ended_at": rfc3339(part.ended_ms),
                 "first": part.first,
                 "last": part.last,
-                "messages": [_message(message) for message in messages],
+                "messages": list[JsonValue](messages),
             }
             key = hashlib.sha256(f"{part.id}#{first}-{last}".encode()).hexdigest()
             count += count_in(self._ask("remember", part.owner, content, key=key))
@@ -134,10 +135,6 @@ def _address(url: str) -> SplitResult:
     if address is None or (address.scheme == "http" and address.hostname not in _LOOPBACK):
         raise InvalidInputError("TURNLOG_MEMORY_WEBHOOK_URL is no https address", code="invalid_settings")
     return address
-
-
-def _size_bytes(message: SpokenMessage) -> int:
-    return len(encode_json(_message(message)))
 
 
 def _message(message: SpokenMessage) -> JsonObject:

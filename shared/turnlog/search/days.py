@@ -46,13 +46,9 @@ def named_days(text: str, said_on: date) -> list[str]:
     """Return the days, months and years that a text in lower case names, each once; for a week the month that it lies in."""
     days = dict[str, None]()
     for hints, pattern, resolve in _ASCII_RULES if text.isascii() else _RULES:
-        for hint in hints:
-            if hint in text:
-                break
-        else:
-            continue
-        for match in pattern.finditer(text):
-            days |= dict.fromkeys(_resolved(resolve, match, said_on))
+        if any(map(text.__contains__, hints)):
+            for match in pattern.finditer(text):
+                days |= dict.fromkeys(_resolved(resolve, match, said_on))
     return list(days)
 
 
@@ -61,12 +57,11 @@ def with_days(text: str, said_on: date) -> str:
     text = _PLAIN_WORD.sub(lambda match: match[0].lower(), text)
     text = _SHORT_MONTH.sub(lambda match: f"{match[0]} {_LONG_MONTHS[match[0]]}", text)
     for _, pattern, resolve in _RULES:
-        text = pattern.sub(lambda match, rule=resolve: _replacement(rule, match, said_on), text)  # type: ignore[misc]
+        text = pattern.sub(
+            lambda match, rule=resolve: f" {' '.join(_resolved(rule, match, said_on)) or match[0]} ",  # type: ignore[misc]
+            text,
+        )
     return text
-
-
-def _replacement(resolve: _Rule, match: re.Match[str], said_on: date) -> str:
-    return f" {' '.join(_resolved(resolve, match, said_on)) or match[0]} "
 
 
 def _resolved(resolve: _Rule, match: re.Match[str], said_on: date) -> list[str]:

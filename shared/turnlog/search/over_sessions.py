@@ -121,31 +121,22 @@ class _Selection(NamedTuple):
     unknown: Collection[str]
 
 
+@lazy_dataclass(frozen=True, slots=True)
 class SearchSessions:
     """Use case: search an owner's sessions.
 
     Takes one request for the list of sessions, one for the words of each 100 sessions, and those of a search in each selected
-    session. Long logs add no requests beyond `MAX_SEGMENTS` indexes.
+    session. Long logs add no requests beyond `MAX_SEGMENTS` indexes. ``alone`` is an engine like ``engine`` that ranks each text
+    without the text before it.
     """
 
-    def __init__(
-        self,
-        log: SessionLog,
-        owners: OwnerSessions,
-        sessions: SessionReader,
-        engine: SearchEngine,
-        alone: SearchEngine,
-        rerank: Reranker,
-        start_job: StartJobs,
-    ) -> None:
-        """``alone`` is an engine like ``engine`` that ranks each text without the text before it."""
-        self._log = log
-        self._owners = owners
-        self._sessions = sessions
-        self._engine = engine
-        self._alone = alone
-        self._rerank = rerank
-        self._start_job = start_job
+    log: SessionLog
+    owners: OwnerSessions
+    sessions: SessionReader
+    engine: SearchEngine
+    alone: SearchEngine
+    rerank: Reranker
+    start_job: StartJobs
 
     def __call__(self, owner: Owner, query: SearchQuery) -> SearchSessionsAnswer:
         check_question(query.q)
@@ -154,7 +145,7 @@ class SearchSessions:
                 message = f"{name} must be a time (RFC 3339) in a search over sessions, not a position"
                 raise InvalidInputError.at(f"/query/{name}", message)
         selected = self._select(owner, query.q, _Reach(SCANNED, LOOKED_INTO, MAX_SEGMENTS))
-        results, reranking = self._results(query, self._hits(query, selected)[: self._rerank.wanted(query.limit)])
+        results, reranking = self._results(query, self._hits(query, selected)[: self.rerank.wanted(query.limit)])
         is_cut = any(searched.is_cut for _, searched in selected.read)
         return SearchSessionsAnswer(
             results=results,
@@ -188,7 +179,7 @@ class SearchSessions:
         entries, rows = searched.corpus.entries, [(hit.row or 0, hit.share) for hit in hits]
         values = with_neighbours(rows, neighbours, len(entries))
         said = {row: entries[row] for row in values if entries[row].time_ms <= question.time_ms}
-        for row, message in zip(said, self._sessions.located(searched, list(said.values())), strict=True):
+        for row, message in zip(said, self.sessions.located(searched, list(said.values())), strict=True):
             entry = entry_of(message)
             yield RecallHit(entry, values[row], (), place, searched.keys.session_id)
 
@@ -201,11 +192,11 @@ class SearchSessions:
 
         Those that are silent since ``time_ms`` come first, so what others say later moves none of them out.
         """
-        newest, is_more = self._owners.newest(owner, reach.listed)
+        newest, is_more = self.owners.newest(owner, reach.listed)
         listed = [session for session in newest if session.session_id != without]
         listed.sort(key=lambda session: session.active_ms > time_ms)
-        words = self._owners.words(listed)
-        titles = self._alone.terms([session.title or "" for session in listed])
+        words = self.owners.words(listed)
+        titles = self.alone.terms([session.title or "" for session in listed])
         behind = {session.session_id for session in listed if is_behind(session, words.get(session.session_id))}
         scanned = [session for session in listed if session.session_id in behind][: reach.scanned]
         scanned_ids = {session.session_id for session in scanned}
@@ -245,7 +236,7 @@ class SearchSessions:
                 for term, hashed in zip(terms, map(word_hash, terms), strict=True)
             }
 
-        return [listed[row] for row, _ in self._alone.rank(TermDocuments(lengths, counts_of), question).rows]
+        return [listed[row] for row, _ in self.alone.rank(TermDocuments(lengths, counts_of), question).rows]
 
     def _read(self, wanted: Sequence[ListedSession], reach: _Reach) -> list[tuple[ListedSession, SearchedSession]]:
         """Read the sessions that still exist, each with an equal share of the segments that the search may read."""
@@ -254,7 +245,7 @@ class SearchSessions:
 
         def read(session: ListedSession) -> tuple[ListedSession, SearchedSession] | None:
             with suppress(NotFoundError):
-                return session, self._sessions.read(session.keys, newest=share, until=until)
+                return session, self.sessions.read(session.keys, newest=share, until=until)
             return None
 
         return [pair for pair in in_parallel(read, wanted, threads=PARALLEL) if pair is not None]
@@ -264,11 +255,11 @@ class SearchSessions:
     def _in_messages(self, query: SearchQuery, read: Sequence[tuple[ListedSession, SearchedSession]]) -> Iterator[_Hit]:
         """Yield matches in the messages and summaries of sessions, ranked as one list of documents."""
         summarised = self._summarised(read)
-        texts = self._engine.terms([summary.event.text for _, _, summary in summarised])
+        texts = self.engine.terms([summary.event.text for _, _, summary in summarised])
         documents, starts, first_summary = _one_list([searched.corpus.documents for _, searched in read], texts)
         is_within, place_of = within(query), _places(starts, [len(searched.corpus.entries) for _, searched in read])
         question = dated(query.q, *(searched.corpus for _, searched in read))
-        rows, highest = _ranked(self._engine, documents, question)
+        rows, highest = _ranked(self.engine, documents, question)
         for row, score in rows:
             if row >= first_summary:
                 index, place_in_gap = divmod(row - first_summary, 1 + NEIGHBOUR_REACH)
@@ -292,16 +283,15 @@ class SearchSessions:
         """Return the sessions that have a summary, each with its current summary."""
         with_summary = [(session, searched) for session, searched in read if searched.header.summary is not None]
 
-        def current(pair: tuple[ListedSession, SearchedSession]) -> CurrentSummary | None:
-            _, searched = pair
-            return Summaries(self._log).current(searched.keys, searched.header.summary)
+        def current(searched: SearchedSession) -> CurrentSummary | None:
+            return Summaries(self.log).current(searched.keys, searched.header.summary)
 
-        summaries = zip(with_summary, in_parallel(current, with_summary, threads=PARALLEL), strict=True)
-        return [(session, searched, summary) for (session, searched), summary in summaries if summary is not None]
+        summaries = in_parallel(current, [searched for _, searched in with_summary], threads=PARALLEL)
+        return [(*pair, summary) for pair, summary in zip(with_summary, summaries, strict=True) if summary is not None]
 
     def _in_titles(self, question: str, selected: _Selection) -> Iterator[_Hit]:
         documents = TermDocuments.from_terms(selected.titles)
-        rows, highest = _ranked(self._alone, documents, question)
+        rows, highest = _ranked(self.alone, documents, question)
         for row, score in rows:
             session = selected.listed[row]
             if session.session_id not in selected.unknown:
@@ -324,22 +314,22 @@ class SearchSessions:
             searched = hits[indexes[0]].searched
             assert searched is not None  # noqa: S101 - the hit is a message
             entries = [_entry(hits[index]) for index in indexes]
-            return dict(zip(indexes, self._sessions.texts(searched, entries), strict=True))
+            return dict(zip(indexes, self.sessions.texts(searched, entries), strict=True))
 
         for message_texts in in_parallel(read, list(by_session.values()), threads=PARALLEL):
             texts |= message_texts
-        reranked = self._rerank(query.q, [texts[index] for index in range(len(hits))], [hit.score for hit in hits])
+        reranked = self.rerank(query.q, [texts[index] for index in range(len(hits))], [hit.score for hit in hits])
         best = [(replace(hits[index], score=score), texts[index]) for index, score in reranked.order[: query.limit]]
-        spans = self._engine.spans([text for _, text in best], query.q)
+        spans = self.engine.spans([text for _, text in best], query.q)
         return [_answer(hit, text, marks, query) for (hit, text), marks in zip(best, spans, strict=True)], reranked.how
 
     def _start_indexing(self, owner: Owner, left: Collection[str]) -> None:
         """Start the job that indexes the sessions ``left``. If it can't be started, a later search tries again."""
-        now = self._log.clock.now_ms()
+        now = self.log.clock.now_ms()
         names = " ".join(sorted(left))
         job_id = f"{now - now % JOB_MS:013d}-{sha256(f'index {names}'.encode()).hexdigest()[:32]}"
         with suppress(UnavailableError):
-            self._start_job(owner, "index", "", {}, job_id=job_id)
+            self.start_job(owner, "index", "", {}, job_id=job_id)
 
 
 class FindElsewhere:

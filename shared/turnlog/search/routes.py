@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from turnlog.core.limits import MAX_POSITION
-from turnlog.routing import HttpRequest, Parameter, Query, Response, Route
+from turnlog.routing import Parameter, Query, Response, Route
 from turnlog.search.models import (
     DEFAULT_RECALL_TOKENS,
     MAX_RECALL_TOKENS,
@@ -15,21 +13,6 @@ from turnlog.search.models import (
     SearchQuery,
     SearchSessionsAnswer,
 )
-
-if TYPE_CHECKING:
-    from turnlog.app import Application
-
-
-def _recall(app: Application, request: HttpRequest, query: Query) -> Response:
-    return Response(200, app.recall(request.owner, request.path["session_id"], RecallQuery(**query)))
-
-
-def _search(app: Application, request: HttpRequest, query: Query) -> Response:
-    return Response(200, app.search_session(request.owner, request.path["session_id"], _question(query)))
-
-
-def _search_all(app: Application, request: HttpRequest, query: Query) -> Response:
-    return Response(200, app.search_sessions(request.owner, _question(query)))
 
 
 def _question(query: Query) -> SearchQuery:
@@ -65,7 +48,9 @@ ROUTES: tuple[Route, ...] = (
                 DEFAULT_RECALL_TOKENS,
             ),
         ),
-        endpoint=_recall,
+        endpoint=lambda app, request, query: Response(
+            200, app.recall(request.owner, request.path["session_id"], RecallQuery(**query))
+        ),
     ),
     Route(
         "GET /v1/sessions/{session_id}/search",
@@ -79,7 +64,9 @@ ROUTES: tuple[Route, ...] = (
             Parameter("after", "moment", "Only messages after this position, or from this time (RFC 3339) on"),
             Parameter("before", "moment", "Only messages before this position, or time (RFC 3339)"),
         ),
-        endpoint=_search,
+        endpoint=lambda app, request, query: Response(
+            200, app.search_session(request.owner, request.path["session_id"], _question(query))
+        ),
     ),
     Route(
         "GET /v1/search",
@@ -92,6 +79,6 @@ ROUTES: tuple[Route, ...] = (
             Parameter("after", "moment", "Only messages from this time (RFC 3339) on"),
             Parameter("before", "moment", "Only messages before this time (RFC 3339)"),
         ),
-        endpoint=_search_all,
+        endpoint=lambda app, request, query: Response(200, app.search_sessions(request.owner, _question(query))),
     ),
 )

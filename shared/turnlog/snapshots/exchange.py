@@ -15,7 +15,7 @@ import json
 import re
 import types
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -62,21 +62,14 @@ def _fits(value: object, expected: Any, name: str) -> bool:
         return any(_fits(value, option, name) for option in inner)
     if origin is Literal:
         return value in inner and type(value) in {type(literal) for literal in inner}
-    if origin is tuple:
-        return isinstance(value, tuple) and _fits_tuple(value, inner, name)
+    if origin is tuple and isinstance(value, tuple):
+        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+        return len(value) == len(kinds) and all(map(partial(_fits, name=name), value, kinds))
     if origin in (dict, list):
         return isinstance(value, origin)
     if dataclasses.is_dataclass(expected):
         return isinstance(value, expected) and _fields_fit(value, name)  # type: ignore[arg-type]
     return type(value) is expected
-
-
-def _fits_tuple(value: tuple[object, ...], inner: tuple[Any, ...], name: str) -> bool:
-    if len(inner) == 2 and inner[1] is Ellipsis:
-        return all(_fits(element, inner[0], name) for element in value)
-    return len(value) == len(inner) and all(
-        _fits(element, kind, name) for element, kind in zip(value, inner, strict=True)
-    )
 
 
 def _fields_fit(value: object, name: str) -> bool:

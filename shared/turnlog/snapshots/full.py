@@ -135,12 +135,8 @@ class ArchiveItems:
         self._partition = archive.keys.partition
 
     def get_many(self, keys: Sequence[Key], *, consistent: bool = True) -> dict[Key, Item]:
-        items = dict[Key, Item]()
-        for key in keys:
-            item = self._get(key) if key.pk == self._partition else None
-            if item is not None:
-                items[key] = item
-        return items
+        own = (key for key in keys if key.pk == self._partition)
+        return {key: item for key in own if (item := self._get(key)) is not None}
 
     def query(self, query: Query) -> Page:
         low, high, after = max(query.low, COMMITS_FROM), min(query.high, COMMITS_TO), query.after

@@ -99,8 +99,6 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         self._sent = Newest[str, dict[str, int]](_MAX_KNOWN)
         self._restored = set[str]()
 
-    # ------------------------------------------------------------ hooks
-
     def before_agent(self, state: State, runtime: Runtime[Any]) -> dict[str, Any]:
         return self._begin_run(state, self._session())
 

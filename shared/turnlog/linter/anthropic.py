@@ -132,8 +132,6 @@ class AnthropicReader(MessageReader):
         self._first_results_message = ""
         self._split_reported = False
 
-    # --- messages and turns
-
     def read(self, messages: object) -> list[Violation]:
         count = len(messages) if isinstance(messages, list) else 0
         if count > MAX_MESSAGES:
@@ -234,8 +232,6 @@ class AnthropicReader(MessageReader):
             content = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
         if isinstance(content, str) and content.strip() and content != content.rstrip():
             self.add("trailing_whitespace", pointer, "the end of the assistant's last text is white space")
-
-    # --- content
 
     def _take_content(self, pointer: str, content: object, *, may_lack: bool) -> None:
         if content in ("", []):
@@ -338,8 +334,6 @@ class AnthropicReader(MessageReader):
             waiting.pop(str(call_id), None)
         if not is_one_of(call_id, self._server_ids):
             self.add("server_result_unknown", pointer, f"no call of a server tool has the id {describe_value(call_id)}")
-
-    # --- one block by itself
 
     def _check_block(self, pointer: str, block: object) -> None:
         """Check the fields that a block's type demands."""

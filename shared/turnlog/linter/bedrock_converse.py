@@ -49,8 +49,6 @@ _TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
 _DOCUMENT_NAME = re.compile(rf"(?!.*  )[a-zA-Z0-9_ ()\[\]-]{{1,{MAX_DOCUMENT_NAME}}}")
 _S3_URI = re.compile(r"s3://[a-z0-9][.\-a-z0-9]{1,61}[a-z0-9](/.*)?", re.DOTALL)
 
-# --- the shapes of the service's model
-
 Spec: TypeAlias = str | frozenset[str] | tuple[str | frozenset[str]]
 """A name in `_LEAVES` or `_SHAPES`, the values of an enumeration, or a list (a tuple of one) of either."""
 
@@ -176,8 +174,6 @@ class ConverseReader(MessageReader):
         self._cache_points = 0
         self._is_short_before = False
 
-    # --- messages
-
     def take(self, pointer: str, message: object) -> None:
         self._check_value(pointer, message, "Message")
         role = message.get("role") if isinstance(message, dict) else None
@@ -259,8 +255,6 @@ class ConverseReader(MessageReader):
             self.add("result_after_content", pointer, "other content comes before the result")
         if body.get("status") == "error" and body.get("content") == []:
             self.add("error_empty", f"{pointer}/content", "the result is an error without content")
-
-    # --- shapes
 
     def _check_value(self, pointer: str, value: object, spec: Spec) -> None:
         if isinstance(spec, frozenset):

@@ -230,9 +230,6 @@ def _images_in(message: dict[str, object]) -> int:
     return sum(isinstance(part, dict) and part.get("type") == "image_url" for part in parts)
 
 
-# --- one message by itself
-
-
 def _check_message(findings: Findings, pointer: str, message: dict[str, object]) -> None:
     role = message.get("role")
     if not (isinstance(role, str) and role in ROLES):
@@ -382,9 +379,6 @@ def _check_call_body(findings: Findings, pointer: str, body: object, *, key: str
         findings.add("call_name", f"{pointer}/name", f"the name of the called tool is {describe_value(name)}")
     if not isinstance(text, str):
         findings.add(f"{key}_not_string", f"{pointer}/{key}", f"{key} is {kind_of(text)}, not a string")
-
-
-# --- calls with their results
 
 
 class ChatReader(MessageReader):

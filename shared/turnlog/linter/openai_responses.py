@@ -307,8 +307,6 @@ class ResponsesReader(MessageReader):
         else:
             self._item_ids.add(item_id)
 
-    # --- calls with their outputs
-
     def _take_call(self, pointer: str, item: dict[str, object], kind: str) -> None:
         call_id = item.get("call_id")
         if kind in {"function_call", "custom_tool_call"}:
@@ -371,8 +369,6 @@ class ResponsesReader(MessageReader):
             self._check_parts(pointer, output, _INPUTS)
         elif not isinstance(output, str):
             self.add("output_type", pointer, f"output is {kind_of(output)}")
-
-    # --- one item by itself
 
     def _check_message(self, pointer: str, item: dict[str, object]) -> None:
         role, content, phase = item.get("role"), item.get("content"), item.get("phase")

@@ -236,8 +236,6 @@ class AgentCoreMemoryEngine:
                 self._delete_events(actor, str(session["sessionId"]))
         return self._delete_all(self._namespaces.of_person(owner))
 
-    # ------------------------------------------------------------ events
-
     def _ranges(self, actor: str, session: str, label: str) -> Iterator[tuple[_Place, _Place]]:
         """Yield the first and last place of each stored event of a part."""
         only = {"left": {"metadataKey": _PART}, "operator": "EQUALS_TO", "right": {"metadataValue": _value(label)}}
@@ -265,8 +263,6 @@ class AgentCoreMemoryEngine:
                     if error.details.get("memory_status") != 404:
                         raise
         raise UnavailableError("AgentCore still lists events that were deleted")
-
-    # ------------------------------------------------------------ records
 
     def _records(self, path: str) -> list[Any]:
         """Return all records below a path. AgentCore also lists names that merely begin alike; these are left out."""

@@ -192,8 +192,6 @@ class EmbeddedMemory:
         self._items.delete_many([_key(part.item) for part in parts])
         return sum(len(part.facts) for part in parts)
 
-    # ------------------------------------------------------------ steps
-
     def _trim(self, owner: Owner) -> None:
         """Delete the least valuable facts of a person beyond `MAX_FACTS`."""
         parts = list(self._parts(owner))

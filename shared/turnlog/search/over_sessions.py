@@ -183,8 +183,6 @@ class SearchSessions:
             entry = entry_of(message)
             yield RecallHit(entry, values[row], (), place, searched.keys.session_id)
 
-    # ------------------------------------------------------------ selecting sessions
-
     def _select(
         self, owner: Owner, question: str, reach: _Reach, *, without: str = "", time_ms: float = math.inf
     ) -> _Selection:
@@ -250,8 +248,6 @@ class SearchSessions:
 
         return [pair for pair in in_parallel(read, wanted, threads=PARALLEL) if pair is not None]
 
-    # ------------------------------------------------------------ matching
-
     def _in_messages(self, query: SearchQuery, read: Sequence[tuple[ListedSession, SearchedSession]]) -> Iterator[_Hit]:
         """Yield matches in the messages and summaries of sessions, ranked as one list of documents."""
         summarised = self._summarised(read)
@@ -296,8 +292,6 @@ class SearchSessions:
             session = selected.listed[row]
             if session.session_id not in selected.unknown:
                 yield _Hit(score, highest, session)
-
-    # ------------------------------------------------------------ results
 
     def _results(self, query: SearchQuery, hits: Sequence[_Hit]) -> tuple[list[FoundInSessions], Reranking]:
         texts = dict[int, str]()

@@ -116,8 +116,6 @@ class RecallCalls:
             }
         )
 
-    # ------------------------------------------------------------ finding the call
-
     def _by_ref(self, keys: SessionKeys, ref: Ref, view: VisibleRanges | None = None) -> tuple[_Place | None, str]:
         commits = checked_chain(next(self._log.commits.stored.back(keys, ref.position, limit=1), ()))
         if not commits:
@@ -151,8 +149,6 @@ class RecallCalls:
         if oldest <= 1:
             return None, "no call of this session has this id"
         return None, f"no call from position {oldest} on has this id; the search went no further back: use a ref"
-
-    # ------------------------------------------------------------ reading the call and its result
 
     def _call_and_result(
         self, keys: SessionKeys, place: _Place

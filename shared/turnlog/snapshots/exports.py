@@ -104,8 +104,6 @@ class ExportSessions:
             self.blobs.put(export_blob(owner, session_id), cast("BinaryIO", file))
         return result
 
-    # ------------------------------------------------------------ the file
-
     def _write(self, file: Any, owner: Owner, session_ids: Iterable[str] | None) -> JsonObject:
         sessions = list[JsonObject]()
         with ZipFile(file, "w", ZIP_DEFLATED) as archive:

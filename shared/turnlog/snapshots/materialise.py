@@ -158,8 +158,6 @@ class Materialiser:
         if lost is not None and lost.existing is not None and lost.existing.get("h") != item["h"]:
             raise ConflictError(f"slot {item_name(item)} has another commit", code="session_exists")
 
-    # ------------------------------------------------------------ what is there
-
     def ending_at(self, keys: SessionKeys, last: int) -> Header | None:
         """Return the header of the commit that ends at a position, even of a claim; None without such a commit."""
         query = Query(keys.partition, COMMITS_FROM, commit_sort_key(last), descending=True, limit=1)

@@ -72,8 +72,6 @@ class Segments:
         self._payloads = payloads
         self._commits = commits
 
-    # ------------------------------------------------------------ finding
-
     def newest(self, keys: SessionKeys) -> Segment | None:
         """Return the newest segment of a session. One request."""
         return self._before(keys, SEGMENTS_TO)
@@ -92,8 +90,6 @@ class Segments:
         query = Query(keys.partition, SEGMENTS_FROM, sort_key, descending=True, limit=1)
         items = self._items.query(query).items
         return _segment(items[0]) if items else None
-
-    # ------------------------------------------------------------ reading
 
     def commits(self, keys: SessionKeys, segment: Segment) -> Iterator[SealedCommit]:
         """Yield the commits of a segment in order, unpacked one at a time. One request.
@@ -120,8 +116,6 @@ class Segments:
             messages = list(placed(sealed.events, sealed.commit))
             for message in with_bodies(self._commits, keys, messages, lambda message: message.event.facts is None):
                 yield message, sealed.commit.header.first
-
-    # ------------------------------------------------------------ sealing
 
     def seal(self, keys: SessionKeys, stretch: int) -> Segment:
         """Seal a complete stretch of the log and return its segment.

@@ -170,8 +170,6 @@ class Talk:
         else:
             self._say(line)
 
-    # ------------------------------------------------------------ turns
-
     def _say(self, line: str) -> None:
         """Send a message after continuing a decided call. Raises `ConflictError` while a call waits for a decision."""
         waiting = self._waiting()
@@ -272,8 +270,6 @@ class Talk:
             return False
         message = _message(page.messages[0])
         return page.messages[0].status == "interrupted" or message.role in ("user", "tool") or bool(message.tool_calls)
-
-    # ------------------------------------------------------------ commands
 
     def _help(self) -> Output:
         wide = max(len(name) for name, _ in HELP)

@@ -150,8 +150,6 @@ class Reader:
         self._data |= read
         return list(read)
 
-    # ------------------------------------------------------------ by key
-
     def read_between(self, newest: str, oldest: str) -> None:
         """Read all documents from the checkpoint ``newest`` back to ``oldest``, with the writes of their tasks."""
         first, last = self.namespace.checkpoint(newest), self.namespace.checkpoint(oldest)
@@ -288,8 +286,6 @@ class CheckpointValues:
 
     def _key(self, ref: ValueRef) -> str:
         return self.namespace.checkpoint(ref.home)
-
-    # ------------------------------------------------------------ lists
 
     def known(self, ref: ValueRef) -> ListState | None:
         """Return a list that has been restored, or that was known before."""

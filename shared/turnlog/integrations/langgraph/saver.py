@@ -147,8 +147,6 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
 
         return ThreadLogs(self._threads)
 
-    # ------------------------------------------------------------ messages
-
     def window(
         self,
         state: Any,
@@ -224,8 +222,6 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
                 namespace.thread_id, messages, checkpoint["id"], is_update=is_update, is_last_new=is_last_new
             )
 
-    # ------------------------------------------------------------ reading
-
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         namespace, checkpoint_id, loader = _namespace(config), get_checkpoint_id(config) or None, self._loader
         result = loader.find(namespace, checkpoint_id)
@@ -281,8 +277,6 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         walking: Any = SimpleNamespace(get_tuple=get_tuple)
         return BaseCheckpointSaver.get_delta_channel_history(walking, config=config, channels=channels)
 
-    # ------------------------------------------------------------ writing
-
     def put(
         self,
         config: RunnableConfig,
@@ -319,8 +313,6 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
     def get_next_version(self, current: str | int | None, channel: None = None) -> str:
         number = current if isinstance(current, int) else int(current.split(".")[0]) if current is not None else 0
         return f"{number + 1:032}.{random.random():016}"
-
-    # ------------------------------------------------------------ threads
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete all checkpoints of a thread, and take its messages out of view. The thread can be used again.
@@ -377,8 +369,6 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
                 delete_others(documents, reader, checkpoints, kept)
                 self._cache.forget([namespace])
 
-    # ------------------------------------------------------------ async variants
-
     awindow = in_thread(window)
     aget_tuple = in_thread(get_tuple)
     aget_delta_channel_history = in_thread(get_delta_channel_history)
@@ -393,8 +383,6 @@ class TurnlogSaver(BaseCheckpointSaver[str]):
         checkpoints = self.list(config, **options)
         while (checkpoint := await asyncio.to_thread(next, checkpoints, None)) is not None:
             yield checkpoint
-
-    # ------------------------------------------------------------ helpers
 
     @property
     def _loader(self) -> Loader:

@@ -100,8 +100,6 @@ class TurnlogStore(BaseStore):
             self._documents.delete(expired)
         return len(expired)
 
-    # ------------------------------------------------------------ reading
-
     def _read(self, op: GetOp | SearchOp | ListNamespacesOp) -> Result:
         if isinstance(op, GetOp):
             matches = self._get([(op.namespace, op.key)])
@@ -149,8 +147,6 @@ class TurnlogStore(BaseStore):
         return [
             max((cosine_similarity(vector, own) for own in stored.get("vectors", ())), default=None) for stored in items
         ]
-
-    # ------------------------------------------------------------ writing
 
     def _put(self, ops: Mapping[tuple[tuple[str, ...], str], PutOp]) -> None:
         if not ops:

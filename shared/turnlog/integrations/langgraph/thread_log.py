@@ -141,8 +141,6 @@ class ThreadLogs:
         with suppress(NotFoundError):
             _rewind_before(self._threads.session(thread_id), GRAPH_METADATA)
 
-    # ------------------------------------------------------------ helpers
-
     def _added(self, thread_id: str, kept: Kept, messages: Messages) -> tuple[int, int] | None:
         """Append what continues the log where it ended, and return its head and last position; None when it ends elsewhere."""
         new, session = kept.new(messages), self._threads.session(thread_id)

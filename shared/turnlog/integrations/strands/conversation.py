@@ -73,8 +73,6 @@ class TurnlogConversationManager(ConversationManager):
         self._sent: WindowAnswer | None = None
         self._done = dict[str, dict[str, bytes]]()
 
-    # ------------------------------------------------------------ the ConversationManager interface
-
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         super().register_hooks(registry, **kwargs)
         registry.add_callback(AgentInitializedEvent, self._begun)
@@ -112,8 +110,6 @@ class TurnlogConversationManager(ConversationManager):
         self._most = state.get(_STATE)
         return None
 
-    # ------------------------------------------------------------ hooks
-
     def _begun(self, event: AgentInitializedEvent) -> None:
         agent = event.agent
         self._log.sessions.get_or_create(self._id_of(self._session_id), **self._settings)
@@ -127,8 +123,6 @@ class TurnlogConversationManager(ConversationManager):
 
     async def _before_model(self, context: InvokeModelContext) -> InvokeModelContext:
         return await asyncio.to_thread(self._with_window, context)
-
-    # ------------------------------------------------------------ helpers
 
     def _session(self) -> Session:
         return self._log.sessions.of(self._id_of(self._session_id))

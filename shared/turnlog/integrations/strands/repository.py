@@ -138,8 +138,6 @@ class TurnlogRepository(SessionRepository):
         self._settings = settings
         self._id_of = stored_ids(log)
 
-    # ------------------------------------------------------------ sessions
-
     def create_session(self, session: Session, **kwargs: Any) -> Session:
         """Create a session. Raises `SessionException` when it exists; of concurrent calls exactly one succeeds."""
         with _strands_errors(f"Session {session.session_id} can't be created"):
@@ -161,8 +159,6 @@ class TurnlogRepository(SessionRepository):
         with _strands_errors(f"Session {session_id} can't be deleted"):
             self._of(session_id).erase()
 
-    # ------------------------------------------------------------ agents
-
     def create_agent(self, session_id: str, session_agent: SessionAgent, **kwargs: Any) -> None:
         self._create(session_id, _AGENTS, session_agent.agent_id, session_agent.to_dict())
 
@@ -176,8 +172,6 @@ class TurnlogRepository(SessionRepository):
             return session_agent.to_dict()
 
         self._change(session_id, _AGENTS, session_agent.agent_id, changed)
-
-    # ------------------------------------------------------------ messages
 
     def create_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **kwargs: Any) -> None:
         """Append a message; a repeated call has no further effect. Different messages with the same id are all kept."""
@@ -222,8 +216,6 @@ class TurnlogRepository(SessionRepository):
             )
         return messages[offset:] if limit is None else messages[offset : offset + limit]
 
-    # ------------------------------------------------------------ multi-agents
-
     def create_multi_agent(self, session_id: str, multi_agent: MultiAgentBase, **kwargs: Any) -> None:
         self._create(session_id, _MULTI, multi_agent.id, multi_agent.serialize_state())
 
@@ -233,8 +225,6 @@ class TurnlogRepository(SessionRepository):
     def update_multi_agent(self, session_id: str, multi_agent: MultiAgentBase, **kwargs: Any) -> None:
         state = multi_agent.serialize_state()
         self._change(session_id, _MULTI, multi_agent.id, lambda before: state)
-
-    # ------------------------------------------------------------ helpers
 
     def _of(self, session_id: str) -> Log:
         """Return the session. Raises ``ValueError`` for a path separator in its id, as Strands' own storages do."""

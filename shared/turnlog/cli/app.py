@@ -24,40 +24,15 @@ _HINTS = {
 }
 
 
-COMMANDS = {
-    "serve": "serve.serve",
-    "inspect": "serve.inspect",
-    "chat": "chat.chat",
-    "context": "windows.context",
-    "create": "sessions.create",
-    "append": "sessions.append",
-    "loops": "sessions.loops",
-    "sessions": "sessions.sessions",
-    "show": "sessions.show",
-    "end": "sessions.end",
-    "reset": "sessions.reset",
-    "state": "sessions.state",
-    "history": "sessions.history",
-    "diff": "sessions.diff",
-    "rewind": "sessions.rewind",
-    "fork": "sessions.fork",
-    "recall": "search.recall",
-    "search": "search.search",
-    "compress": "windows.compress",
-    "jobs": "jobs.jobs",
-    "snapshot": "copies.snapshots",
-    "memory": "search.memory",
-    "mcp": "serve.mcp",
-    "export": "copies.export",
-    "import": "copies.import_",
-    "erase": "sessions.erase",
-    "redact": "sessions.redact",
-    "verify": "checks.verify",
-    "backup": "checks.backup",
-    "lint": "checks.lint",
-    "schema": "checks.schema",
-    "doctor": "checks.doctor",
-}
+_PLACES = (
+    *("serve.serve", "serve.inspect", "chat.chat", "windows.context", "sessions.create", "sessions.append"),
+    *("sessions.loops", "sessions.sessions", "sessions.show", "sessions.end", "sessions.reset", "sessions.state"),
+    *("sessions.history", "sessions.diff", "sessions.rewind", "sessions.fork", "search.recall", "search.search"),
+    *("windows.compress", "jobs.jobs", "copies.snapshot", "search.memory", "serve.mcp", "copies.export"),
+    *("copies.import_", "sessions.erase", "sessions.redact", "checks.verify", "checks.backup", "checks.lint"),
+    *("checks.schema", "checks.doctor"),
+)
+COMMANDS = {place.partition(".")[2].removesuffix("_"): place for place in _PLACES}
 """The module below `turnlog.cli` and the function or group of each command; a module is imported when its command is used."""
 
 

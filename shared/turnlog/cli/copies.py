@@ -45,11 +45,11 @@ from turnlog.importers import SHAPES, find, run
 from turnlog.importers.models import Report
 from turnlog.jobs.models import Job
 
-snapshots = typer.Typer(help="Take, list, show, delete and restore snapshots of a session.")
+snapshot = typer.Typer(help="Take, list, show, delete and restore snapshots of a session.")
 Name = Annotated[str, argument("SNAPSHOT", "The snapshot's id, or a name (its newest snapshot).")]
 
 
-@snapshots.command("create")
+@snapshot.command("create")
 @with_log(open_client)
 def create(
     log: Turnlog,
@@ -82,7 +82,7 @@ _COLUMNS = (
 )
 
 
-@snapshots.command("list")
+@snapshot.command("list")
 @with_log(open_client)
 def list_(
     log: Turnlog,
@@ -94,7 +94,7 @@ def list_(
     return listing_output("snapshots", log.sessions.of(session).snapshots(name=name), _COLUMNS, limit=limit)
 
 
-@snapshots.command("show")
+@snapshot.command("show")
 @with_log(open_client)
 def show(log: Turnlog, session: Session, snapshot: Name) -> Output:
     """Print a snapshot: totals, parts and the first messages."""
@@ -121,7 +121,7 @@ def show(log: Turnlog, session: Session, snapshot: Name) -> Output:
     return Output(detail, Group(*shown))
 
 
-@snapshots.command("delete")
+@snapshot.command("delete")
 @with_log(open_client)
 def delete(log: Turnlog, session: Session, snapshot: Name) -> Output:
     """Delete a snapshot and the data that only it needs."""
@@ -129,7 +129,7 @@ def delete(log: Turnlog, session: Session, snapshot: Name) -> Output:
     return Output(deleted, f"{deleted.snapshot_id} is deleted")
 
 
-@snapshots.command("restore")
+@snapshot.command("restore")
 @with_log(open_client)
 def restore(
     log: Turnlog,

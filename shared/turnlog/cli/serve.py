@@ -192,11 +192,8 @@ def _server(connection: Connection, options: dict[str, Any]) -> Iterator[local_s
     check_data(connection)
     with closing(make_application(served_settings(url))) as app:
         # The jobs of a file wait for whoever has it open; those of other engines have workers of their own.
-        about = {
-            "where": url.partition("?")[0],
-            "tenant": connection.tenant or DEFAULT_TENANT,
-            "user": connection.user or DEFAULT_USER,
-        }
+        tenant, user = connection.tenant or DEFAULT_TENANT, connection.user or DEFAULT_USER
+        about = {"where": url.partition("?")[0], "tenant": tenant, "user": user}
         yield local_server.LocalServer(app, SystemClock(), worker=sqlite_path(url) is not None, about=about, **options)
 
 

@@ -344,12 +344,12 @@ def _confirm(action: str, participle: str, yes: bool) -> None:
 
 def _erasure_output(log: Turnlog, job: Job, what: str) -> Output:
     """Wait up to a minute for the first pass of an erasure job, and return its latest state."""
-    job = await_job(log.backend, job, seconds=_FIRST_PASS_SECONDS, is_over=_has_first_pass)
+
+    def has_passed(job: Job) -> bool:
+        return job.status != "queued" or job.result is not None or job.error is not None
+
+    job = await_job(log.backend, job, seconds=_FIRST_PASS_SECONDS, is_over=has_passed)
     return Output(job, erasure_line(job, what))
-
-
-def _has_first_pass(job: Job) -> bool:
-    return job.status != "queued" or job.result is not None or job.error is not None
 
 
 def erasure_line(job: Job, what: str) -> str:

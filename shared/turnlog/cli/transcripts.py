@@ -112,10 +112,5 @@ def transcript_of(value: Any, *, place: str, id: str, source: str) -> Transcript
     if system is not None and not isinstance(system, str):
         raise InvalidInputError(f"{place}: system is not a text")
     name, origin = parts.rest.get("id"), parts.rest.get("source")
-    return Transcript(
-        id=str(name) if name is not None else id,
-        source=origin if isinstance(origin, str) else source,
-        messages=messages,
-        system=system,
-        tools=tools or [],
-    )
+    own_id = str(name) if name is not None else id
+    return Transcript(own_id, origin if isinstance(origin, str) else source, messages, system, tools or [])

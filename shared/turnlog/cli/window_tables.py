@@ -109,15 +109,16 @@ def _stable(window: WindowAnswer) -> Text:
 def _rows(parts: Sequence[WindowPart]) -> Iterator[_Row]:
     out_loops = {part.loop: part.reason for part in parts if part.kind == "loop" and part.level == "out"}
     # A message that is out together with its loop is covered by the loop's row.
-    out = [
-        part
-        for part in parts
-        if part.kind == "message" and part.level == "out" and out_loops.get(part.loop, "") != part.reason
-    ]
+    out_messages = (part for part in parts if part.kind == "message" and part.level == "out")
+    out = [part for part in out_messages if out_loops.get(part.loop, "") != part.reason]
     out_by_loop = Counter(part.loop for part in out)
     shown = (part for part in parts if part.kind != "block" and not _is_in_row_of_loop(part))
-    # Loops that are out for the same reason share a row.
-    for _, group in groupby(shown, lambda part: part.reason if _is_out_loop(part) else id(part)):
+
+    def row_of(part: WindowPart) -> object:
+        """Return what loops that share a row have in common: those that are out for the same reason."""
+        return part.reason if part.kind == "loop" and part.level == "out" and not part.tokens else id(part)
+
+    for _, group in groupby(shown, row_of):
         yield _row(list(group), out_by_loop)
     for reason, count in Counter(part.reason or "" for part in out).items():
         yield _Row(counted(count, "message"), "", "out", 0, _LEVEL_STYLES["out"], reason)
@@ -127,10 +128,6 @@ def _rows(parts: Sequence[WindowPart]) -> Iterator[_Row]:
 
 def _is_in_row_of_loop(part: WindowPart) -> bool:
     return part.kind == "message" and (part.loop is not None or part.level == "out")
-
-
-def _is_out_loop(part: WindowPart) -> bool:
-    return part.kind == "loop" and part.level == "out" and not part.tokens
 
 
 def _row(group: Sequence[WindowPart], out_by_loop: Mapping[int | None, int]) -> _Row:
@@ -220,12 +217,7 @@ def _merged(old: Sequence[_Key], new: Sequence[_Key]) -> Iterator[_Key]:
         yield from behind.get(key, ())
 
 
-_CHANGE_STYLES: Mapping[str | None, str] = {
-    "came": "green",
-    "went": "red",
-    "level": "yellow",
-    "tokens": "bright_black",
-}
+_CHANGE_STYLES: Mapping[str | None, str] = {"came": "green", "went": "red", "level": "yellow", "tokens": "bright_black"}
 
 
 def difference(before: WindowAnswer, after: WindowAnswer, *, title: str | None = None) -> RenderableType:

@@ -168,12 +168,8 @@ def _schema(function: Function) -> JsonObject:
         raise _wrong(f"the arguments of {function.__name__!r} have no JSON Schema: {str(error)[:200]}") from error
     if parameters.get("type") != "object":
         raise _wrong(f"the arguments of {function.__name__!r} must be given by name")
-    description: JsonObject = {
-        "name": function.__name__,
-        "description": inspect.getdoc(function) or "",
-        "parameters": parameters,
-    }
-    return {"type": "function", "function": description}
+    text = inspect.getdoc(function) or ""
+    return {"type": "function", "function": {"name": function.__name__, "description": text, "parameters": parameters}}
 
 
 def _wrong(detail: str) -> InvalidInputError:

@@ -168,10 +168,8 @@ def script_of(path: Path) -> list[dict[str, Any]]:
         if isinstance(value, str):
             value = {"role": "assistant", "content": value}  # noqa: PLW2901 - a text is the short form of a message
         if not isinstance(value, dict) or value.get("role", "assistant") != "assistant":
-            raise InvalidInputError(
-                f"reply {index + 1} of {str(path)!r} is neither a text nor a message of the assistant's",
-                code="bad_script",
-            )
+            detail = f"reply {index + 1} of {str(path)!r} is neither a text nor a message of the assistant's"
+            raise InvalidInputError(detail, code="bad_script")
         replies.append({"role": "assistant", "content": None, **value})
     return replies
 

@@ -210,17 +210,9 @@ class Talk:
                 f"{format_number(sizes['stable_tokens'])} unchanged since the last call; "
                 f"call {outcome.iterations} of this run"
             )
-        screen.answer(
-            {
-                "session_id": self.session.id,
-                "status": outcome.status,
-                "text": outcome.text,
-                "run_id": outcome.run_id,
-                "iterations": outcome.iterations,
-                "pending": dict(outcome.pending) if outcome.pending else None,
-                "window": sizes,
-            }
-        )
+        result = {name: getattr(outcome, name) for name in ("status", "text", "run_id", "iterations")}
+        pending = dict(outcome.pending) if outcome.pending else None
+        screen.answer({"session_id": self.session.id, **result, "pending": pending, "window": sizes})
         return outcome
 
     def _ask_person(self, pending: Mapping[str, Any]) -> tuple[bool, str] | None:

@@ -157,12 +157,8 @@ class Desk:
 
 def said_in(session: Session) -> list[StoredMessage]:
     """Return the messages in view that say something."""
-    messages = session.messages(in_view=True, format="openai_chat")
-    return [
-        message
-        for message in messages
-        if message.body.get("content") or message.body.get("tool_calls") or message.body.get("tool_call_id")
-    ]
+    messages, names = session.messages(in_view=True, format="openai_chat"), ("content", "tool_calls", "tool_call_id")
+    return [message for message in messages if any(map(message.body.get, names))]
 
 
 def text_of(message: StoredMessage) -> str:

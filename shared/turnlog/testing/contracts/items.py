@@ -83,33 +83,34 @@ class ItemReadsContract:
     index_lag_seconds: float = 0.0
     """Seconds that an index may lag behind writes. A real DynamoDB table needs a few."""
 
+    @pytest.fixture
+    def pk(self) -> str:
+        """Return the partition of a test."""
+        return new_partition()
+
     # Queries
 
     @pytest.mark.parametrize("descending", [False, True])
-    def test_order_is_bytewise(self, table: ItemTable, descending: bool) -> None:
-        pk = new_partition()
+    def test_order_is_bytewise(self, table: ItemTable, descending: bool, pk: str) -> None:
         keys = ["9", "10", "99", "100", "C#000000000009", "C#000000000010", "C#000000000099", "C#000000000100"]
         keys += ["A", "a", "B", "b", "_", "-", "~", "a ", "a\x00", "aa", "é", "e\u0301", "z", "世", "🌍", "\uffff"]
         table.write_many([item_at(pk, sk) for sk in keys])
         page = table.query(Query(pk, "", HIGHEST, descending=descending))
         assert [item["sk"] for item in page.items] == sorted(keys, key=str.encode, reverse=descending)
 
-    def test_both_ends_are_included(self, table: ItemTable) -> None:
-        pk = new_partition()
+    def test_both_ends_are_included(self, table: ItemTable, pk: str) -> None:
         table.write_many([item_at(pk, f"C#{number:03}") for number in range(1, 8)])
         assert sort_keys(table.query(Query(pk, "C#003", "C#005"))) == ["C#003", "C#004", "C#005"]
         assert sort_keys(table.query(Query(pk, "C#005", "C#005"))) == ["C#005"]
         assert sort_keys(table.query(Query(pk, "C#", "C#002~"))) == ["C#001", "C#002"]
         assert sort_keys(table.query(Query(pk, "C#0031", "C#005", descending=True))) == ["C#005", "C#004"]
 
-    def test_a_range_may_begin_at_the_empty_text(self, table: ItemTable) -> None:
-        pk = new_partition()
+    def test_a_range_may_begin_at_the_empty_text(self, table: ItemTable, pk: str) -> None:
         table.write_many([item_at(pk, "\x00"), item_at(pk, "a")])
         assert sort_keys(table.query(Query(pk, "", "a"))) == ["\x00", "a"]
         assert table.query(Query(pk, "", "")) == Page((), None)
 
-    def test_nothing_found(self, table: ItemTable) -> None:
-        pk = new_partition()
+    def test_nothing_found(self, table: ItemTable, pk: str) -> None:
         assert table.query(Query(pk, "", HIGHEST)) == Page((), None)
         table.put(item_at(pk, "C#5"))
         assert table.query(Query(pk, "C#6", "C#9")) == Page((), None)
@@ -117,8 +118,7 @@ class ItemReadsContract:
 
     @pytest.mark.parametrize("descending", [False, True])
     @pytest.mark.parametrize("limit", [1, 9, 10, 11, 29, 30, 31])
-    def test_limit_and_continuation(self, table: ItemTable, limit: int, descending: bool) -> None:
-        pk = new_partition()
+    def test_limit_and_continuation(self, table: ItemTable, limit: int, descending: bool, pk: str) -> None:
         keys = [f"C#{number:012}" for number in range(91, 121)]
         table.write_many([item_at(pk, sk) for sk in (*keys, "B", "E")])
         pages = walk(table, Query(pk, "C#", "C~", limit=limit, descending=descending))
@@ -127,17 +127,15 @@ class ItemReadsContract:
         sort_keys_read = [sk for page in pages for sk in sort_keys(page)]
         assert sort_keys_read == sorted(keys, reverse=descending)
 
-    def test_a_continuation_is_plain_text(self, table: ItemTable) -> None:
+    def test_a_continuation_is_plain_text(self, table: ItemTable, pk: str) -> None:
         """A continuation survives JSON, because cursors carry it between processes and days."""
-        pk = new_partition()
         table.write_many([item_at(pk, sk) for sk in "abc"])
         first = table.query(Query(pk, "a", "z", limit=1))
         assert first.next is not None
         after: Mapping[str, str] = json.loads(json.dumps(dict(first.next)))
         assert sort_keys(table.query(Query(pk, "a", "z", after=after))) == ["b", "c"]
 
-    def test_a_continuation_outlives_its_item(self, table: ItemTable) -> None:
-        pk = new_partition()
+    def test_a_continuation_outlives_its_item(self, table: ItemTable, pk: str) -> None:
         table.write_many([item_at(pk, sk) for sk in "abde"])
         after = table.query(Query(pk, "a", "z", limit=2)).next
         table.delete_many([Key(pk, "b")])
@@ -145,8 +143,7 @@ class ItemReadsContract:
         assert sort_keys(table.query(Query(pk, "a", "z", after=after))) == ["c", "d", "e"]
 
     @pytest.mark.parametrize("descending", [False, True])
-    def test_a_page_ends_at_one_megabyte_and_continues(self, table: ItemTable, descending: bool) -> None:
-        pk = new_partition()
+    def test_a_page_ends_at_one_megabyte_and_continues(self, table: ItemTable, descending: bool, pk: str) -> None:
         sizes = [300_000, 300_000, 300_000, 409_600, 409_600, 100, 300_000]
         for number, size in enumerate(sizes):
             table.put(item_of_size(pk, f"C#{number}", size))
@@ -160,8 +157,7 @@ class ItemReadsContract:
 
     # Batches
 
-    def test_get_many_of_any_number_with_repeats_and_absents(self, table: ItemTable) -> None:
-        pk = new_partition()
+    def test_get_many_of_any_number_with_repeats_and_absents(self, table: ItemTable, pk: str) -> None:
         items = {Key(pk, f"R#{number}"): item_at(pk, f"R#{number}", n=number) for number in range(225)}
         table.write_many(list(items.values()))
         absent = [Key(pk, f"absent {number}") for number in range(20)] + [Key(pk + "x", "R#1")]
@@ -169,8 +165,7 @@ class ItemReadsContract:
         assert len(set(keys)) == 246
         assert plain(table.get_many(keys)) == items
 
-    def test_get_many_of_few(self, table: ItemTable) -> None:
-        pk = new_partition()
+    def test_get_many_of_few(self, table: ItemTable, pk: str) -> None:
         table.write_many([item_at(pk, "a"), item_at(pk + "x", "a", n=1)])
         assert table.get_many([]) == {}
         assert table.get_many([Key(pk, "b")]) == {}
@@ -178,16 +173,14 @@ class ItemReadsContract:
         both = plain(table.get_many([Key(pk + "x", "a"), Key(pk, "a")]))
         assert both == {Key(pk, "a"): item_at(pk, "a"), Key(pk + "x", "a"): item_at(pk + "x", "a", n=1)}
 
-    def test_get_many_without_consistency_finds_settled_items(self, table: ItemTable) -> None:
-        pk = new_partition()
+    def test_get_many_without_consistency_finds_settled_items(self, table: ItemTable, pk: str) -> None:
         table.write_many([item_at(pk, "a"), item_at(pk, "b")])
         first, both = [Key(pk, "a")], [Key(pk, "a"), Key(pk, "b")]
         self._settle(lambda: list(table.get_many(first, consistent=False)) == first)
         self._settle(lambda: set(table.get_many(both, consistent=False)) == set(both))
 
     @pytest.mark.parametrize("count", [24, 25, 26, 60])
-    def test_write_many_and_delete_many_of_any_number(self, table: ItemTable, count: int) -> None:
-        pk = new_partition()
+    def test_write_many_and_delete_many_of_any_number(self, table: ItemTable, count: int, pk: str) -> None:
         kept = item_at(pk, "kept")
         table.put(kept)
         items = [item_at(pk, f"R#{number:03}", n=number) for number in range(count)]
@@ -196,14 +189,12 @@ class ItemReadsContract:
         table.delete_many([Key(pk, f"R#{number:03}") for number in range(-3, count + 3)])
         assert items_of(table.query(Query(pk, "", HIGHEST))) == [kept]
 
-    def test_write_many_replaces_whole_and_the_last_of_a_key_stands(self, table: ItemTable) -> None:
-        pk = new_partition()
+    def test_write_many_replaces_whole_and_the_last_of_a_key_stands(self, table: ItemTable, pk: str) -> None:
         table.put(item_at(pk, "a", old=1))
         table.write_many([item_at(pk, "a", n=1), item_at(pk, "b", n=1), item_at(pk, "a", n=2)])
         assert items_of(table.query(Query(pk, "a", "b"))) == [item_at(pk, "a", n=2), item_at(pk, "b", n=1)]
 
-    def test_empty_batches_and_repeated_deletes(self, table: ItemTable) -> None:
-        pk = new_partition()
+    def test_empty_batches_and_repeated_deletes(self, table: ItemTable, pk: str) -> None:
         table.write_many([])
         table.delete_many([])
         table.write_many([item_at(pk, "a")])

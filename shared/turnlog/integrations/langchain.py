@@ -124,9 +124,9 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         self, request: Request, handler: Callable[[Request], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any] | AIMessage:
         prepared = await asyncio.to_thread(self._before_call, request)
-        return (
-            prepared if isinstance(prepared, AIMessage) else self._after_call(prepared[1], await handler(prepared[0]))
-        )
+        if isinstance(prepared, AIMessage):
+            return prepared
+        return self._after_call(prepared[1], await handler(prepared[0]))
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]) -> Any:
         answer = self._before_tool(request)
@@ -217,12 +217,9 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         graph_message, problems = to_graph_message(message, "")
         if graph_message is None:
             raise InvalidInputError("a message of the agent can't be kept", problems=problems)
-        if (
-            isinstance(message, ToolMessage)
-            and isinstance(message.artifact, Mapping)
-            and session.handles(message.name or "")
-        ):
-            graph_message.meta["recalled"] = list(message.artifact.get(_RECALLED, ()))
+        artifact = message.artifact if isinstance(message, ToolMessage) else None
+        if isinstance(artifact, Mapping) and session.handles(message.name or ""):
+            graph_message.meta["recalled"] = list(artifact.get(_RECALLED, ()))
         self._window_objects.learn(session.id, graph_message.body, message.model_copy())
         return graph_message
 
@@ -240,17 +237,11 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         own = {tool.name for tool in self.tools}
         tools = [tool for tool in request.tools if _name(tool) not in own]
         profile, system = getattr(request.model, "profile", None), request.system_message
-        window = limited_window(
-            session,
-            self._limits,
-            FORMAT,
-            system=system.text if system is not None else "",
-            tools=[
-                *(tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in tools),
-                *_output_tools(request),
-            ],
-            model_limit=profile.get("max_input_tokens") if isinstance(profile, Mapping) else None,
-        )
+        limit = profile.get("max_input_tokens") if isinstance(profile, Mapping) else None
+        text = system.text if system is not None else ""
+        schemas = [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in tools]
+        schemas += _output_tools(request)
+        window = limited_window(session, self._limits, FORMAT, system=text, tools=schemas, model_limit=limit)
         brought = {tool.get("function", {}).get("name") for tool in window.tools}
         tools += [tool for tool in request.tools if _name(tool) in own & brought]
         shown = self._window_objects.objects(session, window)

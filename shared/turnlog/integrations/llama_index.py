@@ -231,11 +231,8 @@ _MEDIA = {
 """Type of a block of media -> its fields with the data and their type, and the usual type."""
 
 _ROLES = {
-    MessageRole.SYSTEM: "system",
-    MessageRole.DEVELOPER: "system",
-    MessageRole.ASSISTANT: "assistant",
-    MessageRole.CHATBOT: "assistant",
-    MessageRole.MODEL: "assistant",
+    **dict.fromkeys((MessageRole.SYSTEM, MessageRole.DEVELOPER), "system"),
+    **dict.fromkeys((MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL), "assistant"),
 }
 
 

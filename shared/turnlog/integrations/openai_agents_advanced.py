@@ -340,16 +340,8 @@ def _user_turns(items: Iterable[TurnItem], term: str | None = None) -> list[dict
             content = entry.item.get("content", "")
             text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
             cut = f"{text[:_PREVIEW_CHARS]}..." if term is None and len(text) > _PREVIEW_CHARS else text
-            created_at = _timestamp(entry.stored.created_at)
-            turns.append(
-                {
-                    "turn": entry.turn,
-                    "content": cut,
-                    "full_content": content,
-                    "timestamp": created_at,
-                    "can_branch": True,
-                }
-            )
+            turn = {"turn": entry.turn, "content": cut, "full_content": content}
+            turns.append({**turn, "timestamp": _timestamp(entry.stored.created_at), "can_branch": True})
     return turns
 
 

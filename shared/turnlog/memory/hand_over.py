@@ -156,10 +156,8 @@ def _said(log: CommitLog, keys: SessionKeys, commit: Commit, first: int) -> Iter
         message, event = entry.message, entry.event
         if event.position < first or event.redacted or event.envelope.status != "complete" or message is None:
             continue
-        if event.envelope.parent is not None:
-            continue  # an agent has said it to another
-        if event.envelope.origin is not None:
-            continue  # nobody said it in this session: Turnlog added it, for example from memory
+        if event.envelope.parent is not None or event.envelope.origin is not None:
+            continue  # an agent has said it to another, or Turnlog added it, for example from memory
         text = searchable_text(entry, message, outline_of(message)).strip()
         if message.role != "unknown" and text:
             yield SpokenMessage(event.position, message.role, text, milliseconds_since_epoch(message_time(entry)))

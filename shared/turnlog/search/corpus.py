@@ -14,7 +14,7 @@ from dataclasses import field
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import cast
+from typing import Any, cast
 
 from turnlog.core.calls import Pairing, Ref, pair
 from turnlog.core.errors import UnavailableError
@@ -179,12 +179,11 @@ class SessionReader:
 
     def texts(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[str]:
         """Return the texts of messages, in order. Payloads in items of their own are fetched; payloads in blobs are not."""
-        messages = with_bodies(
-            self._log.commits,
-            searched.keys,
-            self.located(searched, entries),
-            lambda message: message.event.payload is not None and not is_blob(message.event.payload),
-        )
+
+        def is_item(message: Located) -> bool:
+            return message.event.payload is not None and not is_blob(message.event.payload)
+
+        messages = with_bodies(self._log.commits, searched.keys, self.located(searched, entries), is_item)
         return [searchable_text(message, message.message, message.facts) for message in messages]
 
     def located(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[Located]:
@@ -337,11 +336,8 @@ class SessionCorpus:
 
     @cached_property
     def _names(self) -> dict[Ref, str]:
-        return {
-            Ref(entry.position, index): call.name
-            for entry in self._calling
-            for index, call in enumerate(entry.facts.calls)
-        }
+        calls = ((entry.position, *numbered) for entry in self._calling for numbered in enumerate(entry.facts.calls))
+        return {Ref(position, index): call.name for position, index, call in calls}
 
     @cached_property
     def has_echoes(self) -> bool:
@@ -372,6 +368,12 @@ class SessionCorpus:
         answered = [self._pairing.call_of.get((position, index)) for index in range(len(facts.results))]
         refs = [*made, *(ref for ref in answered if ref is not None)]
         return [ref for ref in refs if tool is None or self._names.get(ref) == tool]
+
+    def place(self, row: int, tool: str | None) -> dict[str, Any]:
+        """Return position, loop, role and ref of a message, as results have them."""
+        entry, refs = self.entries[row], self.refs(row, tool)
+        ref = str(refs[0]) if refs else None
+        return {"position": entry.position, "loop": entry.loop or None, "role": entry.facts.role, "ref": ref}
 
     def is_echo(self, row: int) -> bool:
         """Return whether a message only calls the recall and search tools, or only holds their results.

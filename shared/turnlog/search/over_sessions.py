@@ -399,9 +399,7 @@ def _answer(hit: _Hit, text: str, marks: Sequence[tuple[int, int]], query: Searc
         return answer.model_copy(update={"where": "summary", "position": hit.summary.event.position})
     if hit.searched is None or hit.row is None:
         return answer
-    entry, refs = _entry(hit), hit.searched.corpus.refs(hit.row, query.tool)
-    place = {"position": entry.position, "loop": entry.loop or None, "role": entry.facts.role}
-    return answer.model_copy(update={"where": "message", **place, "ref": str(refs[0]) if refs else None})
+    return answer.model_copy(update={"where": "message", **hit.searched.corpus.place(hit.row, query.tool)})
 
 
 def _ranked(engine: SearchEngine, documents: TermDocuments, question: str) -> Ranking:

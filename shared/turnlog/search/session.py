@@ -136,19 +136,10 @@ class SearchSession:
         reranked = self._rerank(query.q, texts, [score for _, score in hits])
         best = [(hits[index][0], score, texts[index]) for index, score in reranked.order[: query.limit]]
         spans = self._engine.spans([text for _, _, text in best], query.q)
-        results = list[SearchResult]()
-        for (row, score, text), marks in zip(best, spans, strict=True):
-            entry, refs = corpus.entries[row], corpus.refs(row, query.tool)
-            results.append(
-                SearchResult(
-                    position=entry.position,
-                    loop=entry.loop or None,
-                    role=entry.facts.role,
-                    ref=str(refs[0]) if refs else None,
-                    snippet=snippet(text, marks),
-                    score=float(f"{score:.6g}"),
-                )
-            )
+        results = [
+            SearchResult(**corpus.place(row, query.tool), snippet=snippet(text, marks), score=float(f"{score:.6g}"))
+            for (row, score, text), marks in zip(best, spans, strict=True)
+        ]
         return SearchAnswer(results=results, searched_from=searched.stretches[0][0], reranking=reranked.how)
 
 

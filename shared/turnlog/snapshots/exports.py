@@ -114,12 +114,8 @@ class ExportSessions:
                     # A listed session that is being created, or was deleted since.
                     if session_ids is not None:
                         raise
-            manifest: JsonObject = {
-                "format": FORMAT,
-                "version": FORMAT_VERSION,
-                "made_by": f"turnlog {__version__}",
-                "sessions": cast("JsonValue", sessions),
-            }
+            manifest: JsonObject = {"format": FORMAT, "version": FORMAT_VERSION, "made_by": f"turnlog {__version__}"}
+            manifest["sessions"] = cast("JsonValue", sessions)
             if session_ids is None:
                 manifest["memory"] = _member(archive, "memory.jsonl", self._memories(owner))
             _member(archive, "manifest.json", [encode_json(manifest)])
@@ -144,15 +140,13 @@ class ExportSessions:
         state = state_at(self.log, keys, header.last_state)
         answer = session_answer(keys, current, header)
         description = {**answer.model_dump(exclude={"user"}), "settings": settings_object(current.settings)}
-        redacted = list[Redacted]()
+        redacted, records = list[Redacted](), self.log.records.every(keys.snapshots)
         members = {
             "session.json": [encode_json(description)],
             "messages.jsonl": self._messages(keys, header, redacted),
             "state.json": [encode_json({"state": state.value, "version": state.version})],
             "history.jsonl": self._history(keys, header),
-            "snapshots.jsonl": (
-                encode_json(snapshot_fields(record)) for record in self.log.records.every(keys.snapshots)
-            ),
+            "snapshots.jsonl": (encode_json(snapshot_fields(record)) for record in records),
             "log.jsonl": self._commits(keys, header.last, redacted),
             "documents.jsonl": (encode_json(document_line(document)) for document in self.documents.every(keys)),
         }

@@ -212,13 +212,8 @@ def _expires(stored: Stored) -> float:
 
 def _item(stored: Stored) -> Item:
     created, updated = (datetime.fromtimestamp(stored[name] / 1000, UTC) for name in ("created", "updated"))
-    return Item(
-        value=stored["value"],
-        key=stored["key"],
-        namespace=tuple(stored["namespace"]),
-        created_at=created,
-        updated_at=updated,
-    )
+    namespace, key = _name(stored)
+    return Item(value=stored["value"], key=key, namespace=namespace, created_at=created, updated_at=updated)
 
 
 def _name(stored: Stored) -> tuple[tuple[str, ...], str]:

@@ -160,13 +160,9 @@ class TurnlogConversationManager(ConversationManager):
         if messages and context.messages:
             added = _added(context.messages, agent.messages)
             messages[-1] = cast("Message", {**messages[-1], "content": [*messages[-1]["content"], *added]})
-        return context.replace(
-            messages=messages,
-            system_prompt=_joined(context.system_prompt, window.system),
-            tool_specs=[
-                tool for tool in context.tool_specs if not Session.handles(tool["name"]) or tool["name"] in brought
-            ],
-        )
+        tools = [tool for tool in context.tool_specs if tool["name"] in brought or not Session.handles(tool["name"])]
+        system = _joined(context.system_prompt, window.system)
+        return context.replace(messages=messages, system_prompt=system, tool_specs=tools)
 
     def _window(self, agent: Agent, system: SystemPrompt, tools: Sequence[Any]) -> WindowAnswer:
         limits, model_limit = self._limits, agent.model.context_window_limit

@@ -45,12 +45,8 @@ def body_of(message: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     places = list[list[str | int]]()
     body = {name: _plain(message[name], (name,), places) for name in _BODY if name in message}
     rest = {name: value for name, value in message.items() if name not in (*_BODY, "tracking_id")}
-    own_fields: dict[str, Any] = {}
-    if places:
-        own_fields["bytes"] = places
-    if rest:
-        own_fields["rest"] = encode_bytes_values(rest)
-    return body, own_fields
+    own_fields = {"bytes": places, "rest": encode_bytes_values(rest)}
+    return body, {name: value for name, value in own_fields.items() if value}
 
 
 def meta_of(message: Mapping[str, Any], own_fields: Mapping[str, Any], agent_id: str) -> dict[str, Any]:
@@ -82,12 +78,8 @@ def message_of(stored: StoredMessage) -> Message:
 def session_message_of(stored: StoredMessage, message_id: int) -> SessionMessage:
     """Return a stored message as a `SessionMessage` of Strands."""
     own_fields = (stored.metadata or {}).get(STRANDS_METADATA) or {}
-    return SessionMessage(
-        message_of(stored),
-        message_id,
-        created_at=own_fields.get("created_at", stored.created_at),
-        updated_at=own_fields.get("updated_at", stored.created_at),
-    )
+    times = {name: own_fields.get(name, stored.created_at) for name in ("created_at", "updated_at")}
+    return SessionMessage(message_of(stored), message_id, **times)
 
 
 def decode_message(body: Mapping[str, Any]) -> Message:
@@ -210,10 +202,8 @@ class TurnlogRepository(SessionRepository):
         if self.read_agent(session_id, agent_id) is None:
             raise SessionException(f"Agent {agent_id} in session {session_id} does not exist")
         with _strands_errors(f"Messages of agent {agent_id} can't be read"):
-            messages = sorted(
-                (message for message, _, _ in self._messages(session_id, agent_id)),
-                key=lambda message: message.message_id,
-            )
+            messages = [message for message, _, _ in self._messages(session_id, agent_id)]
+        messages.sort(key=lambda message: message.message_id)
         return messages[offset:] if limit is None else messages[offset : offset + limit]
 
     def create_multi_agent(self, session_id: str, multi_agent: MultiAgentBase, **kwargs: Any) -> None:

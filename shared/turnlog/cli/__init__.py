@@ -11,6 +11,7 @@ from signal import SIG_IGN, SIGINT, signal
 from turnlog import __version__
 
 _NEEDED = ("typer", "rich", "waitress", "aws_lambda_powertools")
+_STOPPED = "turnlog: stopped\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -28,9 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     finally:
         # The command is done: Ctrl-C in the interpreter's shutdown would print a traceback and change the exit code.
         atexit.register(signal, SIGINT, SIG_IGN)
-
-
-_STOPPED = "turnlog: stopped\n"
 
 
 def _end_on_ctrl_c(unraisable: sys.UnraisableHookArgs) -> None:

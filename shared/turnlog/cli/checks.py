@@ -56,6 +56,12 @@ Rules = Annotated[
         help=f"The provider format whose rules apply: {', '.join(FORMATS)}. By default recognised for each history.",
     ),
 ]
+MIN_SQLITE = (3, 24)
+_PACKAGES = ("pydantic", "tiktoken", "aws-lambda-powertools", "waitress", "typer", "rich")
+_OPTIONAL = ("boto3", "moto")
+_SAMPLE, _SAMPLE_TOKENS = "tiktoken is great!", 6
+_COUNTS = ("sessions", "commits", "payloads", "segments", "snapshots", "documents")
+_MAX_DETAIL = 100
 
 
 class LintedHistory(Answer):
@@ -121,12 +127,6 @@ def schema(
     if name not in schemas:
         raise InvalidInputError(f"schema {name!r} is not one of {', '.join(schemas)}", code="unknown_schema")
     print_json(schemas[name])
-
-
-MIN_SQLITE = (3, 24)
-_PACKAGES = ("pydantic", "tiktoken", "aws-lambda-powertools", "waitress", "typer", "rich")
-_OPTIONAL = ("boto3", "moto")
-_SAMPLE, _SAMPLE_TOKENS = "tiktoken is great!", 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +222,6 @@ def _data(place: Connection) -> str:
     more = page.next_cursor is not None
     noun = "session" if len(page.sessions) == 1 and not more else "sessions"
     return f"{name}: {len(page.sessions)}{'+' * more} {noun} of local / me"
-
-
-_COUNTS = ("sessions", "commits", "payloads", "segments", "snapshots", "documents")
-_MAX_DETAIL = 100
 
 
 @with_connection

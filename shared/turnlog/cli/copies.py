@@ -47,6 +47,31 @@ from turnlog.jobs.models import Job
 
 snapshot = typer.Typer(help="Take, list, show, delete and restore snapshots of a session.")
 Name = Annotated[str, argument("SNAPSHOT", "The snapshot's id, or a name (its newest snapshot).")]
+_COLUMNS = (
+    Column("snapshot", lambda snapshot: snapshot.snapshot_id),
+    Column("name", lambda snapshot: one_line(snapshot.name or "", 40), is_text=True),
+    Column("kind", lambda snapshot: snapshot.kind, rank=1),
+    Column("position", lambda snapshot: snapshot.position, "right"),
+    Column("bytes", lambda snapshot: snapshot.size_bytes, "right", rank=3),
+    Column("created", lambda snapshot: short_time(snapshot.created_at), rank=2),
+)
+Paths = Annotated[list[Path], argument("FILE_OR_FOLDER", "Files and folders to import.")]
+_STATUS = {"new": "green", "grown": "green", "settings": "green", "same": "dim", "skipped": "yellow", "refused": "red"}
+_REASONS = 5
+_IMPORTED = (
+    Column("file", lambda row: one_line(Path(row.file).name, 40), is_text=True),
+    Column("from", lambda row: row.shape, rank=7),
+    Column("session", lambda row: one_line(row.session_id, 64)),
+    Column("status", lambda row: Text(row.status, style=_STATUS[row.status])),
+    Column("messages", lambda row: row.messages, "right", rank=2),
+    Column("there", lambda row: row.present, "right", rank=6),
+    Column("written", lambda row: row.written, "right", rank=1),
+    Column("changed", lambda row: len(row.changed), "right", rank=4),
+    Column("skipped", lambda row: len(row.skipped), "right", rank=3),
+    Column("warnings", lambda row: len(row.warnings), "right", rank=5),
+    Column("first", lambda row: short_time(row.first_at or "–"), rank=8),
+    Column("last", lambda row: short_time(row.last_at or "–"), rank=9),
+)
 
 
 @snapshot.command("create")
@@ -70,16 +95,6 @@ def create(
         return Output(answer, f"a long history: job {answer.job_id} takes the snapshot (turnlog jobs)")
     size = f"{format_number(answer.size_bytes)} bytes"
     return Output(answer, f"{answer.snapshot_id}  {answer.kind}, position {answer.position}, {size}")
-
-
-_COLUMNS = (
-    Column("snapshot", lambda snapshot: snapshot.snapshot_id),
-    Column("name", lambda snapshot: one_line(snapshot.name or "", 40), is_text=True),
-    Column("kind", lambda snapshot: snapshot.kind, rank=1),
-    Column("position", lambda snapshot: snapshot.position, "right"),
-    Column("bytes", lambda snapshot: snapshot.size_bytes, "right", rank=3),
-    Column("created", lambda snapshot: short_time(snapshot.created_at), rank=2),
-)
 
 
 @snapshot.command("list")
@@ -150,11 +165,6 @@ def restore(
     )
 
 
-Paths = Annotated[list[Path], argument("FILE_OR_FOLDER", "Files and folders to import.")]
-_STATUS = {"new": "green", "grown": "green", "settings": "green", "same": "dim", "skipped": "yellow", "refused": "red"}
-_REASONS = 5
-
-
 @with_connection
 def import_(
     connection: Connection,
@@ -195,22 +205,6 @@ def progress_bar(doing: str, *, quiet: bool) -> Iterator[OnBytes | None]:
     with Progress(*columns, console=screen, transient=True) as progress:
         task = progress.add_task(doing, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-_IMPORTED = (
-    Column("file", lambda row: one_line(Path(row.file).name, 40), is_text=True),
-    Column("from", lambda row: row.shape, rank=7),
-    Column("session", lambda row: one_line(row.session_id, 64)),
-    Column("status", lambda row: Text(row.status, style=_STATUS[row.status])),
-    Column("messages", lambda row: row.messages, "right", rank=2),
-    Column("there", lambda row: row.present, "right", rank=6),
-    Column("written", lambda row: row.written, "right", rank=1),
-    Column("changed", lambda row: len(row.changed), "right", rank=4),
-    Column("skipped", lambda row: len(row.skipped), "right", rank=3),
-    Column("warnings", lambda row: len(row.warnings), "right", rank=5),
-    Column("first", lambda row: short_time(row.first_at or "–"), rank=8),
-    Column("last", lambda row: short_time(row.last_at or "–"), rank=9),
-)
 
 
 def _shown(report: Report) -> RenderableType:

@@ -20,6 +20,15 @@ _STYLES = {"queued": "yellow", "done": "green", "failed": "bold red"}
 _MAX_ERROR = 60
 
 jobs = typer.Typer(help="List the jobs, newest first.", invoke_without_command=True, add_completion=False)
+_COLUMNS = (
+    Column("job", lambda job: job.job_id),
+    Column("kind", lambda job: job.kind, rank=3),
+    Column("session", lambda job: job.session_id, rank=1),
+    Column("status", lambda job: Text(job.status, style=_STYLES[job.status])),
+    Column("tries", lambda job: job.attempts, "right", rank=4),
+    Column("updated", lambda job: short_time(job.updated_at), rank=2),
+    Column("result", lambda job: one_line(_outcome(job), _MAX_ERROR), is_text=True),
+)
 
 
 def _check_status(*, status: str | None, **_others: Any) -> None:
@@ -37,17 +46,6 @@ def listed(
     limit: Annotated[int, option("--limit", "Maximum number of jobs.", "N", min=1)] = 20,
 ) -> Output:
     return listing_output("jobs", log.jobs(status=cast("JobStatus | None", status)), _COLUMNS, limit=limit)
-
-
-_COLUMNS = (
-    Column("job", lambda job: job.job_id),
-    Column("kind", lambda job: job.kind, rank=3),
-    Column("session", lambda job: job.session_id, rank=1),
-    Column("status", lambda job: Text(job.status, style=_STYLES[job.status])),
-    Column("tries", lambda job: job.attempts, "right", rank=4),
-    Column("updated", lambda job: short_time(job.updated_at), rank=2),
-    Column("result", lambda job: one_line(_outcome(job), _MAX_ERROR), is_text=True),
-)
 
 
 @jobs.command()

@@ -38,6 +38,11 @@ _HIDDEN = re.compile(
 
 Not hidden: the flag of a region, which is the group; joiners within words and emojis.
 """
+_GAP, _MIN_TEXT = 2, 12
+"""Columns between two cells of a listing, and those that a text keeps at least."""
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+MAX_CHARS = 600
+_ROLES = {"system": "cyan", "user": "bold blue", "assistant": "bold green", "tool": "yellow"}
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -122,10 +127,6 @@ def facts_table(facts: Mapping[str, str]) -> Table:
     for name, value in facts.items():
         grid.add_row(name, plain(value, lines=False))
     return grid
-
-
-_GAP, _MIN_TEXT = 2, 12
-"""Columns between two cells of a listing, and those that a text keeps at least."""
 
 
 class Column(NamedTuple):
@@ -240,19 +241,12 @@ def positions_text(first: int | None, last: int | None) -> str:
     return str(first) if last is None or last == first else f"{first}–{last}"
 
 
-_EIGHTHS = " ▏▎▍▌▋▊▉"
-
-
 def bar_of(value: int, largest: int, width: int) -> str:
     """Return a bar of up to ``width`` columns, drawn in eighths. A value above 0 is always visible."""
     if largest <= 0 or value <= 0:
         return ""
     eighths = max(1, round(min(value, largest) / largest * width * 8))
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-
-
-MAX_CHARS = 600
-_ROLES = {"system": "cyan", "user": "bold blue", "assistant": "bold green", "tool": "yellow"}
 
 
 def message_text(body: Mapping[str, Any], *, heading: str, is_full: bool = False) -> Text:

@@ -21,6 +21,15 @@ LastLine = Annotated[int | None, option("--to-line", "Last line of the result.",
 Moment = Annotated[
     str | None, typer.Option(metavar="AT", help="Only messages after, or before, this position or time (RFC 3339).")
 ]
+_COLUMNS = (
+    Column("memory", lambda memory: memory.memory_id),
+    Column("kind", lambda memory: memory.kind, rank=1),
+    Column("said", lambda memory: memory.confirmations, "right", rank=2),
+    Column("where", lambda memory: f"{memory.session_id}:{memory.position}" if memory.session_id else "", rank=3),
+    Column("what", lambda row: Text(one_line(row.text, 80), "dim strike" if row.replaced_by else ""), is_text=True),
+)
+memory = typer.Typer(help="List the owner's memories, newest first.", invoke_without_command=True, add_completion=False)
+_MAX_PAGE = 100
 
 
 @with_log(open_client)
@@ -72,20 +81,6 @@ def search(  # noqa: PLR0913
         log.run_jobs()
         everything = log.search(session, **options)
     return Output(everything, plain(sessions_search_text(everything)))
-
-
-_COLUMNS = (
-    Column("memory", lambda memory: memory.memory_id),
-    Column("kind", lambda memory: memory.kind, rank=1),
-    Column("said", lambda memory: memory.confirmations, "right", rank=2),
-    Column("where", lambda memory: f"{memory.session_id}:{memory.position}" if memory.session_id else "", rank=3),
-    Column("what", lambda row: Text(one_line(row.text, 80), "dim strike" if row.replaced_by else ""), is_text=True),
-)
-
-memory = typer.Typer(help="List the owner's memories, newest first.", invoke_without_command=True, add_completion=False)
-
-
-_MAX_PAGE = 100
 
 
 def _check_find(*, find: str | None, limit: int, **_others: Any) -> None:

@@ -59,6 +59,27 @@ _COLUMNS = (
 _EXPIRES = Column("expires", lambda info: short_time(info.expires_at or "never"), rank=5)
 _USER = Column("user", lambda info: one_line(info.user, 40))
 _STATUS = {"open": "yellow", "closed": "green", "interrupted": "red"}
+_BEGINS_LIKE_A_MESSAGE = re.compile(r'\s*(\{\s*("|$)|\[\s*\{)')
+_LOOP_COLUMNS = (
+    Column("loop", lambda loop: str(loop.loop), "right"),
+    Column("status", lambda loop: Text(loop.status, style=_STATUS[loop.status])),
+    Column("positions", lambda loop: f"{loop.first}–{loop.last}"),
+    Column("calls", lambda loop: len(loop.tool_calls), "right", rank=2),
+    Column("tokens", lambda loop: loop.tokens, "right", rank=1),
+    Column("user", lambda loop: one_line(loop.user_message or "", 48), is_text=True),
+    Column("reply", lambda loop: one_line(loop.reply or "", 48), is_text=True),
+)
+_VALUE_CHARS = 100
+_ENTRY_COLUMNS = (
+    Column("id", lambda entry: entry.history_id, "right"),
+    Column("time", lambda entry: entry.created_at),
+    Column("action", lambda entry: entry.action),
+    Column("agent", lambda entry: entry.agent_id or ""),
+    Column("what", lambda entry: _short(entry.diff if entry.diff is not None else entry.metadata), is_text=True),
+)
+_SIGNS = {"add": ("+", "green"), "remove": ("-", "red")}
+_FIRST_PASS_SECONDS = 60.0
+Yes = Annotated[bool, option("--yes", "Do not ask.")]
 
 
 @with_log(open_client)
@@ -122,9 +143,6 @@ def append(
     return Output({"commits": as_json(answers)}, Group(*lines))
 
 
-_BEGINS_LIKE_A_MESSAGE = re.compile(r'\s*(\{\s*("|$)|\[\s*\{)')
-
-
 def _messages(text: str, role: str) -> list[dict[str, Any]]:
     """Return the messages of an argument: those of its JSON, or its text as one message."""
     if not text.strip():
@@ -165,17 +183,6 @@ def loops(log: Turnlog, session: Session) -> Output:
     return listing_output("loops", log.sessions.of(session).loops(), _LOOP_COLUMNS)
 
 
-_LOOP_COLUMNS = (
-    Column("loop", lambda loop: str(loop.loop), "right"),
-    Column("status", lambda loop: Text(loop.status, style=_STATUS[loop.status])),
-    Column("positions", lambda loop: f"{loop.first}–{loop.last}"),
-    Column("calls", lambda loop: len(loop.tool_calls), "right", rank=2),
-    Column("tokens", lambda loop: loop.tokens, "right", rank=1),
-    Column("user", lambda loop: one_line(loop.user_message or "", 48), is_text=True),
-    Column("reply", lambda loop: one_line(loop.reply or "", 48), is_text=True),
-)
-
-
 @with_log(open_client)
 def show(
     log: Turnlog,
@@ -207,9 +214,6 @@ def show(
     return Output({"messages": as_json(stored), "next": next_position or None}, Group(*shown))
 
 
-_VALUE_CHARS = 100
-
-
 @with_log(open_client)
 def state(log: Turnlog, session: Session, at: At = None) -> Output:
     """Print a session's state, current or at an earlier moment."""
@@ -234,20 +238,8 @@ def history(
     return listing_output("entries", entries, _ENTRY_COLUMNS, limit=limit)
 
 
-_ENTRY_COLUMNS = (
-    Column("id", lambda entry: entry.history_id, "right"),
-    Column("time", lambda entry: entry.created_at),
-    Column("action", lambda entry: entry.action),
-    Column("agent", lambda entry: entry.agent_id or ""),
-    Column("what", lambda entry: _short(entry.diff if entry.diff is not None else entry.metadata), is_text=True),
-)
-
-
 def _short(value: Any) -> str:
     return one_line(json_module.dumps(value, ensure_ascii=False), _VALUE_CHARS)
-
-
-_SIGNS = {"add": ("+", "green"), "remove": ("-", "red")}
 
 
 @with_log(open_client)
@@ -308,10 +300,6 @@ def diff(
         places = f"{difference.summary_from or 'none'} -> {difference.summary_to or 'none'}"
         shown.append(Text(f"~ current summary: {places}", style="yellow"))
     return Output(difference, Group(*shown))
-
-
-_FIRST_PASS_SECONDS = 60.0
-Yes = Annotated[bool, option("--yes", "Do not ask.")]
 
 
 def _check_erase(*, session: str | None, me: bool, **_others: Any) -> None:

@@ -23,6 +23,9 @@ _NEVER_SENT = frozenset(
 )
 """Reasons of messages that are in no window, whatever its border."""
 _BAR_WIDTH, _TOTAL_WIDTH = 40, 72
+ChangeKind: TypeAlias = Literal["came", "went", "level", "tokens"]
+_Key: TypeAlias = tuple[str, int | str | None, int]
+_CHANGE_STYLES: Mapping[str | None, str] = {"came": "green", "went": "red", "level": "yellow", "tokens": "bright_black"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +145,6 @@ def _row(group: Sequence[WindowPart], out_by_loop: Mapping[int | None, int]) -> 
     return _Row(label, positions, first.level, first.tokens, style, reason, first.first if is_loop else None)
 
 
-ChangeKind: TypeAlias = Literal["came", "went", "level", "tokens"]
-_Key: TypeAlias = tuple[str, int | str | None, int]
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """A part that differs between two windows: None where a window does not have it."""
@@ -215,9 +214,6 @@ def _merged(old: Sequence[_Key], new: Sequence[_Key]) -> Iterator[_Key]:
     for key in new:
         yield key
         yield from behind.get(key, ())
-
-
-_CHANGE_STYLES: Mapping[str | None, str] = {"came": "green", "went": "red", "level": "yellow", "tokens": "bright_black"}
 
 
 def difference(before: WindowAnswer, after: WindowAnswer, *, title: str | None = None) -> RenderableType:

@@ -51,6 +51,7 @@ Against = Annotated[
 
 
 Query = Annotated[str | None, option("--query", "What the step recall looks for, in place of the user's message.", "Q")]
+WAIT_SECONDS = 300
 
 
 @with_log(open_client)
@@ -86,9 +87,6 @@ def context(  # noqa: PLR0913
 def parse_moment(text: T) -> int | T:
     """Return digits as a position, and other text, a time, unchanged."""
     return int(text) if text is not None and text.isascii() and text.isdigit() else text
-
-
-WAIT_SECONDS = 300
 
 
 @with_connection

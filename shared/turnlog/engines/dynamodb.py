@@ -43,6 +43,7 @@ _T = TypeVar("_T")
 _MAX_IDLE_ROUNDS = 6
 _FIRST_PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
+_READERS: dict[str, Callable[[Any], AttributeValue]] = {"N": int, "B": bytes}
 
 
 class DynamoItemTable:
@@ -198,9 +199,6 @@ def _encode(item: Item) -> dict[str, AttributeValueTypeDef]:
 
 def _encode_value(value: AttributeValue) -> AttributeValueTypeDef:
     return {"S": value} if isinstance(value, str) else {"B": value} if isinstance(value, bytes) else {"N": str(value)}
-
-
-_READERS: dict[str, Callable[[Any], AttributeValue]] = {"N": int, "B": bytes}
 
 
 def _decode(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, AttributeValue]:

@@ -79,6 +79,9 @@ _DELETE_MOVED = "DELETE FROM former_items WHERE (pk, sk) IN (SELECT pk, sk FROM 
 MEMORY = ":memory:"
 _NO_ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM}
 _SQL_ERRORS = (sqlite3.DatabaseError, UnicodeError)
+_CLOSING = fork_lock()
+"""Held while a connection is closed, perhaps by a thread that ends: a child forked meanwhile would find SQLite locked."""
+_DATABASES: weakref.WeakSet[SqliteDatabase] = weakref.WeakSet()
 
 
 def check_file(path: Path) -> None:
@@ -334,10 +337,6 @@ def _foreign(path: Path, reason: str) -> UnavailableError:
     return UnavailableError(f"SQLite: {str(path)!r} {reason}; name another file", code="foreign_file")
 
 
-_CLOSING = fork_lock()
-"""Held while a connection is closed, perhaps by a thread that ends: a child forked meanwhile would find SQLite locked."""
-
-
 class _Own:
     """A thread's connection, or the only one of a database in memory. It is closed when nobody has it any more.
 
@@ -556,9 +555,6 @@ class SqliteDatabase:
             raise
         connection.text_factory = _text
         return connection
-
-
-_DATABASES: weakref.WeakSet[SqliteDatabase] = weakref.WeakSet()
 
 
 def _with_all_databases(act: Callable[[SqliteDatabase], None]) -> Callable[[], None]:

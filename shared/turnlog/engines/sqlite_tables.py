@@ -48,6 +48,16 @@ _REMOVE_EXPIRED = f"DELETE FROM items WHERE rowid IN ({_EXPIRED})"  # noqa: S608
 _KEYS_AT_ONCE = 500  # SQLite limits the variables of a statement: to 999 before 3.32, to 32,766 since.
 _EXPIRED_AT_ONCE = 4
 """Expired items that are removed by the put of an item with a ``ttl``; more than one, so that a backlog shrinks."""
+_IN_COLUMNS = frozenset({"pk", "sk", *INDEX_ATTRIBUTES})
+_PARSE = json.JSONDecoder().raw_decode
+_NEXT_JOB = (
+    "SELECT rowid, id, CAST(grp AS BLOB), body, receives FROM jobs WHERE rowid = (SELECT rowid FROM jobs"
+    " WHERE dead = 0 AND visible_ms <= ? ORDER BY CAST(grp AS BLOB) <= ?, CAST(grp AS BLOB), sent, id LIMIT 1)"
+)
+"""The oldest due job of the next group in order of their names, behind the one named; after the last comes the first.
+
+Names are bytes here: a damaged one that is no text stops no other job.
+"""
 
 
 class SqliteItemTable:
@@ -183,10 +193,6 @@ def _row(item: Item) -> tuple[Any, ...]:
     return (item["pk"], item["sk"], encode_ascii_json(fields), bytes(data), *index, size, read_ttl(item))
 
 
-_IN_COLUMNS = frozenset({"pk", "sk", *INDEX_ATTRIBUTES})
-_PARSE = json.JSONDecoder().raw_decode
-
-
 def _decode(pk: str, sk: str, fields: object, data: object, *index: str | int | None) -> Item:
     """Return the item of a row; raise `CorruptError` if the row is damaged. The size, last of the row, is not read."""
     try:
@@ -231,16 +237,6 @@ def _holds(condition: Equal | Less, existing: Item | None) -> bool:
     if isinstance(condition, Equal):
         return value is not None and value == condition.value
     return isinstance(value, int) and value < condition.value
-
-
-_NEXT_JOB = (
-    "SELECT rowid, id, CAST(grp AS BLOB), body, receives FROM jobs WHERE rowid = (SELECT rowid FROM jobs"
-    " WHERE dead = 0 AND visible_ms <= ? ORDER BY CAST(grp AS BLOB) <= ?, CAST(grp AS BLOB), sent, id LIMIT 1)"
-)
-"""The oldest due job of the next group in order of their names, behind the one named; after the last comes the first.
-
-Names are bytes here: a damaged one that is no text stops no other job.
-"""
 
 
 class SqliteJobQueue:

@@ -50,6 +50,20 @@ from turnlog.integrations import originals
 from turnlog.integrations.originals import FORMAT, Limits, Originals, Part
 from turnlog.integrations.sessions import KeptDocuments, session_id_of, sync_log
 
+_TRANSLATED = {
+    *("text", "thought", "thought_signature", "inline_data", "file_data", "function_call", "function_response"),
+    "part_metadata",
+}
+"""Fields of a part that `_to_parts` reads, and those that take no tokens."""
+_SHORTENED = "model"
+"""Author of a reply that a window has shortened, or that another program has said: which agent said it is not known."""
+_STATE, _SESSIONS = "adk/state", "adk/sessions/"
+_NO_STATE: Mapping[str, Any] = {"state": {}, "head": 0, "time": None}
+Scope = tuple[str, str, str]
+"""App, user and id of a session."""
+_HIDDEN = ("adk_request_confirmation", "adk_request_credential")
+"""ADK's own calls, which it hides from the model. A window keeps them as calls when they are among the tools."""
+
 
 def _to_parts(event: Event) -> tuple[str, list[Part]]:
     content, parts = event.content or types.Content(), list[Part]()
@@ -70,23 +84,12 @@ def _to_parts(event: Event) -> tuple[str, list[Part]]:
     return "user" if content.role == "user" else "assistant", parts
 
 
-_TRANSLATED = {
-    *("text", "thought", "thought_signature", "inline_data", "file_data", "function_call", "function_response"),
-    "part_metadata",
-}
-"""Fields of a part that `_to_parts` reads, and those that take no tokens."""
-
-
 def _media(part: types.Part | types.FunctionResponsePart) -> list[Part]:
     if (data := part.inline_data) is not None and data.data is not None:
         return [originals.added_media(data.mime_type, data.data)]
     if (file := part.file_data) is not None and file.file_uri:
         return [originals.added_media(file.mime_type, url=file.file_uri)]
     return []
-
-
-_SHORTENED = "model"
-"""Author of a reply that a window has shortened, or that another program has said: which agent said it is not known."""
 
 
 def _result_media(block: Part) -> types.FunctionResponsePart:
@@ -124,10 +127,6 @@ EVENTS = Originals[Event](
     from_parts=_from_parts,
     content_of=lambda event: event.content is not None and event.content.parts,
 )
-_STATE, _SESSIONS = "adk/state", "adk/sessions/"
-_NO_STATE: Mapping[str, Any] = {"state": {}, "head": 0, "time": None}
-Scope = tuple[str, str, str]
-"""App, user and id of a session."""
 
 
 class TurnlogSessionService(BaseSessionService):
@@ -321,10 +320,6 @@ class TurnlogSessionService(BaseSessionService):
         session = Session(id=name, app_name=app, user_id=user, state=state, last_update_time=changed_at)
         session._storage_update_marker = str(value["head"])
         return session
-
-
-_HIDDEN = ("adk_request_confirmation", "adk_request_credential")
-"""ADK's own calls, which it hides from the model. A window keeps them as calls when they are among the tools."""
 
 
 def _with_newest_result_last(events: list[Event], newest: Sequence[Event]) -> list[Event]:

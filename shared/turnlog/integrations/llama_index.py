@@ -40,6 +40,17 @@ from turnlog.integrations.originals import Limits, Originals, Part
 from turnlog.integrations.sessions import SessionIndex
 
 _KEYS = "keys/"
+_MEDIA = {
+    "image": ("image", "image_mimetype", "image/png"),
+    "audio": ("audio", "format", "mp3"),
+    "video": ("video", "video_mimetype", "video/mp4"),
+    "document": ("data", "document_mimetype", "application/octet-stream"),
+}
+"""Type of a block of media -> its fields with the data and their type, and the usual type."""
+_ROLES = {
+    **dict.fromkeys((MessageRole.SYSTEM, MessageRole.DEVELOPER), "system"),
+    **dict.fromkeys((MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL), "assistant"),
+}
 
 
 class TurnlogChatStore(BaseChatStore):
@@ -220,20 +231,6 @@ def _added(block: Any) -> list[Part]:
         texts = [block.title, block.source, *(item.text for item in cited if isinstance(item, TextBlock))]
         return [*originals.other_parts(block.block_type, texts), *(part for item in cited for part in _added(item))]
     return originals.other_parts(block.block_type, block.model_dump(mode="json", exclude_none=True))
-
-
-_MEDIA = {
-    "image": ("image", "image_mimetype", "image/png"),
-    "audio": ("audio", "format", "mp3"),
-    "video": ("video", "video_mimetype", "video/mp4"),
-    "document": ("data", "document_mimetype", "application/octet-stream"),
-}
-"""Type of a block of media -> its fields with the data and their type, and the usual type."""
-
-_ROLES = {
-    **dict.fromkeys((MessageRole.SYSTEM, MessageRole.DEVELOPER), "system"),
-    **dict.fromkeys((MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL), "assistant"),
-}
 
 
 def _field(value: Any, name: str) -> Any:

@@ -56,6 +56,8 @@ Tokens = Annotated[int | None, Field(ge=64, le=100_000, description="At most so 
 Limit = Annotated[int | None, Field(ge=1, le=50)]
 Policy = Annotated[str | None, Field(description="A preset, such as default or run_loops")]
 Cursor = Annotated[str | None, Field(description="next_cursor of the page before")]
+_JSON = "application/json"
+AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class SessionFound(BaseModel):
@@ -334,9 +336,6 @@ def _window(session: Session, **options: Any) -> dict[str, Any]:
     return window.model_dump(mode="json", include=set(WindowBuilt.model_fields))
 
 
-_JSON = "application/json"
-
-
 def _json(value: Any) -> str:
     return sendable_text(json.dumps(value, ensure_ascii=False))
 
@@ -346,9 +345,6 @@ def _structured(value: dict[str, Any]) -> CallToolResult:
     return CallToolResult(
         content=[TextContent(type="text", text=_json(value))], structured_content=sendable_json(value)
     )
-
-
-AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 def serve_http(server: MCPServer[Any], *, host: str, port: int, token: str | None) -> None:

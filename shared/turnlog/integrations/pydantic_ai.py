@@ -43,6 +43,14 @@ from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals, Part
 from turnlog.integrations.sessions import SessionIndex
 
+_NEVER_SENT = (types.InstructionBaselinePart, types.ModelSettingsDeltaPart)
+_TYPES_OF_URLS = {"image-url": "image/*", "audio-url": "audio/*"}
+_MESSAGE = TypeAdapter[ModelMessage](ModelMessage)
+_RECORDS, _PLACES = "records/", "places/"
+_EARLIER = 100  # entries before it that a stored entry names at most; they are read with one request
+_MAX_KEPT = 50
+_RECORD = TypeAdapter(ConversationRecord)
+
 
 def _to_parts(message: ModelMessage) -> tuple[str, list[Part]]:
     parts = list[Part]()
@@ -63,9 +71,6 @@ def _to_parts(message: ModelMessage) -> tuple[str, list[Part]]:
         elif not isinstance(part, _NEVER_SENT):
             parts += _other_parts(part)
     return "assistant" if isinstance(message, ModelResponse) else "user", parts
-
-
-_NEVER_SENT = (types.InstructionBaselinePart, types.ModelSettingsDeltaPart)
 
 
 def _other_parts(part: Any) -> list[Part]:
@@ -96,9 +101,6 @@ def _media(item: Any) -> list[Part]:
     return []
 
 
-_TYPES_OF_URLS = {"image-url": "image/*", "audio-url": "audio/*"}
-
-
 def _file(block: Part) -> Any:
     if "data" in block:
         return types.BinaryContent(base64.b64decode(block["data"]), media_type=block.get("media_type") or "")
@@ -127,7 +129,6 @@ def _from_parts(role: str, parts: Sequence[Part]) -> ModelMessage:
     return ModelRequest([*calls_or_results, *([types.UserPromptPart(prompt)] if prompt else [])])
 
 
-_MESSAGE = TypeAdapter[ModelMessage](ModelMessage)
 MESSAGES = Originals[ModelMessage](
     "pydantic_ai",
     dump=lambda message: _MESSAGE.dump_python(message, mode="json"),
@@ -136,10 +137,6 @@ MESSAGES = Originals[ModelMessage](
     from_parts=_from_parts,
     content_of=lambda message: message.parts,
 )
-_RECORDS, _PLACES = "records/", "places/"
-_EARLIER = 100  # entries before it that a stored entry names at most; they are read with one request
-_MAX_KEPT = 50
-_RECORD = TypeAdapter(ConversationRecord)
 
 
 @dataclass(frozen=True)

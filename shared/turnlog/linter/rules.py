@@ -16,6 +16,17 @@ from importlib import import_module
 from typing import TypeGuard
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+FORMATS: Mapping[str, str] = {
+    "anthropic": "AnthropicReader",
+    "bedrock_converse": "ConverseReader",
+    "openai_chat": "ChatReader",
+    "openai_responses": "ResponsesReader",
+}
+"""Format -> its `MessageReader`, in the module of the format's name. To add a format, write its module and list it here."""
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\r\n]+={0,2}\s{0,2}")
+_STARTS = {"iVBORw0K": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
+_HEADER_CHARS = 262_144
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +45,6 @@ class Violation:
     provider_says: str
     fix: str
     source: str
-
-
-FORMATS: Mapping[str, str] = {
-    "anthropic": "AnthropicReader",
-    "bedrock_converse": "ConverseReader",
-    "openai_chat": "ChatReader",
-    "openai_responses": "ResponsesReader",
-}
-"""Format -> its `MessageReader`, in the module of the format's name. To add a format, write its module and list it here."""
 
 
 def lint(messages: object, *, format: str) -> list[Violation]:
@@ -243,12 +245,6 @@ def image_type(data: object) -> str:
     """Return the media type of a PNG, JPEG, GIF or WebP in base64, by its first characters; empty for all else."""
     starts = _STARTS.items() if is_match(data, _BASE64) else ()
     return next((kind for start, kind in starts if str(data).startswith(start)), "")
-
-
-_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\r\n]+={0,2}\s{0,2}")
-_STARTS = {"iVBORw0K": "image/png", "/9j/": "image/jpeg", "R0lGOD": "image/gif", "UklGR": "image/webp"}
-_HEADER_CHARS = 262_144
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def is_filled(value: object) -> TypeGuard[str]:

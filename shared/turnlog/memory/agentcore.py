@@ -24,6 +24,23 @@ from turnlog.engines.aws_errors import Service
 from turnlog.settings import Settings
 
 _MEMORY = Service(MemoryConfigError, "memory_status", "memory_timeout", "memory_unreadable", "its protocol")
+_PLACEHOLDER = re.compile(r"\{([^}]*)\}")
+_NAMESPACE = re.compile(r"/[a-zA-Z0-9-_/{}]*")
+_SESSION = "s-"
+MAX_PAYLOADS = 100
+MAX_EVENT_CHARS = 100_000
+"""Characters of all texts of an event. The service limits each text to as many."""
+MAX_QUERY_CHARS = 10_000
+MAX_BATCH = 100
+_MAX_PASSES = 20
+"""Times that a list is read until everything in it is deleted."""
+_ROLES = {"user": "USER", "assistant": "ASSISTANT", "tool": "TOOL"}
+_PART, _FIRST, _LAST = "turnlog-part", "turnlog-first", "turnlog-last"
+_Place: TypeAlias = tuple[int, int]
+_MEMORY_ID = re.compile(
+    r"(arn:(aws|aws-cn|aws-us-gov):bedrock-agentcore:[a-z0-9-]+:[0-9]{12}:memory/)?[a-zA-Z][a-zA-Z0-9-_]{0,99}-[a-zA-Z0-9]{10}"
+)
+_RECORD_ID = re.compile(r"mem-[a-zA-Z0-9-_]{36,46}")
 
 
 class AgentCoreCalls:
@@ -62,11 +79,6 @@ def readable() -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise _MEMORY.no_answer("AgentCore") from None
-
-
-_PLACEHOLDER = re.compile(r"\{([^}]*)\}")
-_NAMESPACE = re.compile(r"/[a-zA-Z0-9-_/{}]*")
-_SESSION = "s-"
 
 
 class Namespaces:
@@ -124,22 +136,6 @@ def below(path: str, records: Iterable[Any]) -> list[Any]:
 def namespaces_of(record: Any) -> list[str]:
     """Return the namespaces of a record, each with a slash at its end."""
     return [str(name) if str(name).endswith("/") else f"{name}/" for name in record.get("namespaces", ())]
-
-
-MAX_PAYLOADS = 100
-MAX_EVENT_CHARS = 100_000
-"""Characters of all texts of an event. The service limits each text to as many."""
-MAX_QUERY_CHARS = 10_000
-MAX_BATCH = 100
-_MAX_PASSES = 20
-"""Times that a list is read until everything in it is deleted."""
-_ROLES = {"user": "USER", "assistant": "ASSISTANT", "tool": "TOOL"}
-_PART, _FIRST, _LAST = "turnlog-part", "turnlog-first", "turnlog-last"
-_Place: TypeAlias = tuple[int, int]
-_MEMORY_ID = re.compile(
-    r"(arn:(aws|aws-cn|aws-us-gov):bedrock-agentcore:[a-z0-9-]+:[0-9]{12}:memory/)?[a-zA-Z][a-zA-Z0-9-_]{0,99}-[a-zA-Z0-9]{10}"
-)
-_RECORD_ID = re.compile(r"mem-[a-zA-Z0-9-_]{36,46}")
 
 
 class AgentCoreMemoryEngine:

@@ -40,6 +40,8 @@ _LABELS: dict[Script, str] = {
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
 _MARK = re.compile(r"<\||\|>|\[/?INST\]|</?s>|<</?SYS>>|<(?:start|end)_of_turn>", re.IGNORECASE)
 """Matches markers that models and their servers take for borders of messages, such as ``<|im_start|>`` or ``[INST]``."""
+_FORMAT = "turnlog"
+_FAILED, _TIMED_OUT = "memory_failed", "memory_timeout"
 
 
 def memories_text(memories: Sequence[Memory]) -> str:
@@ -59,10 +61,6 @@ def text_of(memory: Memory) -> str:
     """Return the text of a memory in one line, cut, with markers of message borders escaped; it may be empty."""
     line = " ".join(_CONTROL.sub(" ", memory.text).split())
     return cut(_MARK.sub(lambda match: f"{match[0][0]}\\{match[0][1:]}", line), MAX_CHARS)
-
-
-_FORMAT = "turnlog"
-_FAILED, _TIMED_OUT = "memory_failed", "memory_timeout"
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -80,6 +80,9 @@ MAX_CALLS = 2
 """Model calls for one part of a session, within the worker's time. Rules read the rest of the part."""
 MESSAGE_CHARS = 600
 _PROMPT_TOKENS, _ANSWER_TOKENS, _LINE_TOKENS = 500, 1_000, 6
+MakeFacts = Callable[[str, Iterable[SpokenMessage]], MadeFacts]
+"""Makes facts of messages for a tenant, whose budget pays for a model's tokens."""
+_log = logging.getLogger("turnlog")
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -323,16 +326,9 @@ def _fact(row: dict[str, Any], by_position: dict[int, SpokenMessage]) -> MemoryF
     return MemoryFact(cast("MemoryKind", kind), text, subject[:_SUBJECT_CHARS], source.position, source.time_ms)
 
 
-MakeFacts = Callable[[str, Iterable[SpokenMessage]], MadeFacts]
-"""Makes facts of messages for a tenant, whose budget pays for a model's tokens."""
-
-
 def without_cost(maker: FactMaker) -> MakeFacts:
     """Return a maker of facts that costs no tokens, such as rules."""
     return lambda _tenant_id, messages: maker.facts(messages)
-
-
-_log = logging.getLogger("turnlog")
 
 
 @lazy_dataclass(frozen=True, slots=True)

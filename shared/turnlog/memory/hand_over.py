@@ -50,6 +50,7 @@ _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 30, 900
 """Waits for an engine that is down, each longer than the last, a day in total. After them, tries of the queue count."""
 _TRIES = 5
 _GONE: JsonObject = {"status": "gone"}
+_log = logging.getLogger("turnlog")
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -180,9 +181,6 @@ def _line(entry: Located, stretches: tuple[Stretch, ...]) -> JsonObject:
     default = Envelope()
     line |= {name: getattr(envelope, name) for name in _ENVELOPE if getattr(envelope, name) != getattr(default, name)}
     return line | ({"redacted": True} if event.redacted else {})
-
-
-_log = logging.getLogger("turnlog")
 
 
 class AskForOffloads:

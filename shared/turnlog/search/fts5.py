@@ -86,6 +86,16 @@ tear tore torn; tell told; think thought; throw threw thrown; tooth teeth; under
 wear wore worn; weave wove woven; wife wives; win won; withdraw withdrew withdrawn; wolf wolves; woman women; write wrote written
 """
 BASE_FORMS = {form: base for base, *forms in map(str.split, _IRREGULAR.split(";")) for form in forms}
+_SEPARATORS = bytes(code if chr(code).isalnum() else ord(" ") for code in range(128)).ljust(256)
+"""A table for `bytes.translate`: letters and digits stay, every other character becomes a space."""
+_SHAPES = bytes(
+    ord("a" if char.islower() else "A" if char.isupper() else "0" if char.isdigit() else " ")
+    for char in map(chr, range(128))
+).ljust(256)
+_INNER_CAPITAL, _UNIT = re.compile(rb"A(?:(?<=aA)|Aaa)"), re.compile(rb"0[aA]")
+"""Each text with a name has one of these once `_SHAPES` has translated it. They begin with what is rare, so they are found fast."""
+_DROPPED = "\xad\u0640\u200d"
+"""Soft hyphen, the stroke that lengthens an Arabic word, and the joiner."""
 
 
 class Fts5SearchEngine:
@@ -307,16 +317,6 @@ def _joined(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]
     return joined
 
 
-_SEPARATORS = bytes(code if chr(code).isalnum() else ord(" ") for code in range(128)).ljust(256)
-"""A table for `bytes.translate`: letters and digits stay, every other character becomes a space."""
-_SHAPES = bytes(
-    ord("a" if char.islower() else "A" if char.isupper() else "0" if char.isdigit() else " ")
-    for char in map(chr, range(128))
-).ljust(256)
-_INNER_CAPITAL, _UNIT = re.compile(rb"A(?:(?<=aA)|Aaa)"), re.compile(rb"0[aA]")
-"""Each text with a name has one of these once `_SHAPES` has translated it. They begin with what is rare, so they are found fast."""
-
-
 def _parts_of_names(text: str) -> list[str]:
     """Return the parts of the names in a text, in lower case. Base64 and the like have none."""
     shape = text.encode("ascii", "replace").translate(_SHAPES)
@@ -341,8 +341,6 @@ class _Folding(dict[int, str]):
 
 
 _FOLDED = _Folding()
-_DROPPED = "\xad\u0640\u200d"
-"""Soft hyphen, the stroke that lengthens an Arabic word, and the joiner."""
 
 
 def _folded_part(char: str) -> str:

@@ -41,6 +41,7 @@ _ENTRY_BYTES = 300
 # It takes half the time of `json.loads`, which looks for an encoding and for spaces.
 _parsed = json.JSONDecoder().raw_decode
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
+_BARE = [MessageOutline(role=role, head=head, chars=0) for head in (".", "") for role in _ROLES]
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -341,9 +342,6 @@ def _facts(role: int, pairing: Sequence[Sequence[Any]]) -> MessageOutline:
         calls=tuple(CallOutline(key, name, "") for key, name in calls),
         results=tuple(ResultOutline(key, name, bool(by_name), False) for key, name, by_name in results),
     )
-
-
-_BARE = [MessageOutline(role=role, head=head, chars=0) for head in (".", "") for role in _ROLES]
 
 
 def _steps(values: Iterable[int]) -> list[int]:

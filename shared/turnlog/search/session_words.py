@@ -29,6 +29,11 @@ _BYTES = 3
 """Bytes of a word's hash."""
 _CLASSES = ((8, "w8"), (4, "w4"), (2, "w2"), (1, "w1"))
 """Classes of words: the least number of occurrences, and the attribute that holds the hashes of such words."""
+MAX_SESSIONS = 2_000
+"""Number of an owner's newest sessions that a search considers."""
+_BATCH, _PARALLEL = 100, 8
+MAX_MS = 5_000
+"""Time after which one run of the job begins no further session."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -103,11 +108,6 @@ class SessionWords:
         if not isinstance(position, int) or not isinstance(read_ms, int) or not isinstance(length, int):
             return None
         return Words(position, read_ms, length, tuple(hashes for hashes in classes if isinstance(hashes, bytes)))
-
-
-MAX_SESSIONS = 2_000
-"""Number of an owner's newest sessions that a search considers."""
-_BATCH, _PARALLEL = 100, 8
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -193,10 +193,6 @@ def _listed(owner: Owner, item: Item, now_ms: int) -> ListedSession | None:
     keys = SessionKeys(owner, session_id_of(item))
     is_there = status_of(item) != "creating"
     return ListedSession(keys, meta.settings.title, active, meta.position, is_there)
-
-
-MAX_MS = 5_000
-"""Time after which one run of the job begins no further session."""
 
 
 class IndexSessions:

@@ -27,6 +27,10 @@ _PIECE = re.compile(r".{1,999}(?:\s|\Z)|.{1,1000}", re.DOTALL)
 MAX_INDENT = 32
 """Depth down to which values get lines of their own; without a limit, indentation would outgrow the text."""
 _BAD_ESCAPE = re.compile(r"~(?![01])")
+MARK_BEGIN, MARK_END = "⟦", "⟧"
+"""Marks around a match in a snippet. The same characters in the text itself are shown as plain brackets."""
+SNIPPET_CHARS = 240
+_PLAIN = str.maketrans({MARK_BEGIN: "[", MARK_END: "]"})
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -239,12 +243,6 @@ def _kind(value: Any) -> str:
         keys = ", ".join(list(value)[:_KEYS_SHOWN])
         return f"an object of {len(value)} keys: {keys[:400]}"
     return f"a list of {len(value)}" if isinstance(value, list) else "a single value"
-
-
-MARK_BEGIN, MARK_END = "⟦", "⟧"
-"""Marks around a match in a snippet. The same characters in the text itself are shown as plain brackets."""
-SNIPPET_CHARS = 240
-_PLAIN = str.maketrans({MARK_BEGIN: "[", MARK_END: "]"})
 
 
 def snippet(text: str, spans: Sequence[tuple[int, int]], *, size: int = SNIPPET_CHARS) -> str:

@@ -30,6 +30,11 @@ from turnlog.ports import MAX_GET_ITEMS, Absent, BlobStore, Equal, Item, ItemTab
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segment_format import SealedCommit, SegmentWriter, read_segment, read_stretch
 
+Beside: TypeAlias = "Callable[[SessionKeys, Segment, Iterable[tuple[Located, int]]], None]"
+"""Stores a companion of a segment (a search index), from its messages, each with its commit's first position."""
+MAX_MS = 5_000
+"""A job begins no segment after this time, so that it ends before its worker's time-out. The next job continues."""
+
 
 @lazy_dataclass(frozen=True, slots=True)
 class Segment:
@@ -54,10 +59,6 @@ class Segment:
 def next_stretch(segment: Segment | None) -> int:
     """Return the stretch behind a segment; without one the first stretch."""
     return stretch_of(segment.last + 1) if segment is not None else 0
-
-
-Beside: TypeAlias = "Callable[[SessionKeys, Segment, Iterable[tuple[Located, int]]], None]"
-"""Stores a companion of a segment (a search index), from its messages, each with its commit's first position."""
 
 
 class Segments:
@@ -220,10 +221,6 @@ def _segment(item: Item) -> Segment:
     last, messages, size_bytes, body_bytes = (attribute(item, field, int) for field in ("pos", "m", "sz", "rb"))
     digest = attribute(item, "d", bytes).hex()
     return Segment(position_of(item_name(item)), last, digest, messages, size_bytes, body_bytes)
-
-
-MAX_MS = 5_000
-"""A job begins no segment after this time, so that it ends before its worker's time-out. The next job continues."""
 
 
 class SealSessions:

@@ -29,6 +29,7 @@ BUDGET = 4_000
 LARGE_CHARS = 1_200_000
 _OVERHEAD = 12
 """Tokens that a message may cost beside its text."""
+QUESTION = "What is the price of SKU-stop?"
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -121,9 +122,6 @@ class Agent(Protocol):
 
     def forked(self, session_id: str) -> Agent:
         """Return the agent of a new session that begins as this one is: by the framework's own call, or by Turnlog's."""
-
-
-QUESTION = "What is the price of SKU-stop?"
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
 
+DemandConsistent: TypeAlias = Callable[[str, Params], bool]
+Answer: TypeAlias = tuple[Any, Exception | None]
+_PARAMS = "turnlog_guard_params"
+# moto checks a condition and writes in two steps, and lists a table while other threads change it; DynamoDB does neither.
+_ONE_AT_A_TIME = threading.RLock()
+
 
 def create_table(client: DynamoDBClient, name: str) -> None:
     """Create the table with its two indexes, wait until it can be used, and enable time to live on ``ttl``."""
@@ -88,14 +94,6 @@ def create_queue(client: SQSClient, name: str, *, visibility_seconds: int, max_r
 
 
 __all__ = ["Guard", "GuardError", "Meter", "base_table_queries", "real_item_limit"]
-
-DemandConsistent: TypeAlias = Callable[[str, Params], bool]
-Answer: TypeAlias = tuple[Any, Exception | None]
-
-_PARAMS = "turnlog_guard_params"
-
-# moto checks a condition and writes in two steps, and lists a table while other threads change it; DynamoDB does neither.
-_ONE_AT_A_TIME = threading.RLock()
 
 
 @dataclass

@@ -15,6 +15,18 @@ WireItem: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 _READ_UNIT_BYTES = 4_096
 _WRITE_UNIT_BYTES = 1_024
+Params: TypeAlias = Mapping[str, Any]
+_MAX_BATCH_BYTES = 16 * 1_048_576
+_MAX_DIGITS = 38
+_MAX_DEPTH = 32
+_BETWEEN = re.compile(r"BETWEEN (:\w+) AND (:\w+)")
+_OUTSIDE_THE_PORT = frozenset(
+    {
+        *("BatchExecuteStatement", "ExecuteStatement", "ExecuteTransaction"),
+        *("TransactGetItems", "TransactWriteItems", "UpdateItem"),
+    }
+)
+_PARTIAL_ANSWERS = ("FilterExpression", "ProjectionExpression", "QueryFilter", "AttributesToGet", "Select")
 
 
 def wire_item_bytes(item: WireItem) -> int:
@@ -91,9 +103,6 @@ def _value_bytes(value: Mapping[str, Any]) -> int:
     raise ValueError(f"{kind!r} is no type of DynamoDB")
 
 
-Params: TypeAlias = Mapping[str, Any]
-
-
 def is_consistent(params: Params) -> bool:
     """Return whether a read asks for ConsistentRead, for every table that it names."""
     tables = params.get("RequestItems")
@@ -160,20 +169,6 @@ def _batch_reads(name: str, request: Params, answer: Params) -> float:
     absent = len(request["Keys"]) - len(items) - len(unprocessed)
     sizes = [*map(wire_item_bytes, items), *[0] * absent]
     return sum(read_units(size, consistent=consistent) for size in sizes)
-
-
-_MAX_BATCH_BYTES = 16 * 1_048_576
-_MAX_DIGITS = 38
-_MAX_DEPTH = 32
-_BETWEEN = re.compile(r"BETWEEN (:\w+) AND (:\w+)")
-
-_OUTSIDE_THE_PORT = frozenset(
-    {
-        *("BatchExecuteStatement", "ExecuteStatement", "ExecuteTransaction"),
-        *("TransactGetItems", "TransactWriteItems", "UpdateItem"),
-    }
-)
-_PARTIAL_ANSWERS = ("FilterExpression", "ProjectionExpression", "QueryFilter", "AttributesToGet", "Select")
 
 
 class GuardError(AssertionError):

@@ -29,6 +29,11 @@ SILENCE_SECONDS = 300.0
 """Longest pause that a model may take before or within its answer."""
 MAX_BYTES = 16 * 1024 * 1024
 _MAX_WORDS = 300
+KINDS = "echo, script:FILE, URL#NAME, openai:NAME, anthropic:NAME, bedrock:ID"
+OPENAI_URL, ANTHROPIC_URL = "https://api.openai.com/v1", "https://api.anthropic.com"
+_ANTHROPIC_VERSION = "2023-06-01"
+_ANSWER_TOKENS = 4096
+"""Maximum answer, which Anthropic requires: as much as windows reserve for it."""
 
 
 def address(url: str, path: str) -> SplitResult:
@@ -183,13 +188,6 @@ def chunks(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         deltas = [{"index": index, **call} for index, call in enumerate(calls)]
         yield {"choices": [{"index": 0, "delta": {"tool_calls": deltas}}]}
     yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"}]}
-
-
-KINDS = "echo, script:FILE, URL#NAME, openai:NAME, anthropic:NAME, bedrock:ID"
-OPENAI_URL, ANTHROPIC_URL = "https://api.openai.com/v1", "https://api.anthropic.com"
-_ANTHROPIC_VERSION = "2023-06-01"
-_ANSWER_TOKENS = 4096
-"""Maximum answer, which Anthropic requires: as much as windows reserve for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from turnlog.integrations.langgraph.threads import Namespace
 LEAST_DEPTH, TAIL_BYTES = 10, 64 * 1024
 """Checkpoints that a list is built on, and bytes of their elements, after which the list is stored whole again."""
 _SCALARS = (int, float, type(None))
+MAX_NAMESPACES, MAX_CHECKPOINTS, MAX_BYTES = 512, 8, 32 * 1024 * 1024
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -80,9 +81,6 @@ def pieces_within(pieces: Sequence[ListPiece], count: int) -> tuple[ListPiece, .
     """Return the pieces that end within the first ``count`` elements."""
     ends = accumulate(piece.count for piece in pieces)
     return tuple(piece for piece, end in zip(pieces, ends, strict=True) if end <= count)
-
-
-MAX_NAMESPACES, MAX_CHECKPOINTS, MAX_BYTES = 512, 8, 32 * 1024 * 1024
 
 
 @lazy_dataclass(frozen=True, slots=True)

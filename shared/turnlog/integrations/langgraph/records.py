@@ -41,6 +41,12 @@ _WORDS_1 = (
     b"\xafbranch:to:agent\xafbranch:to:tools\xa8messages\x91\xa9__start__\xadpending_sends\x90\xa7msgpack\xc4\x24\x83"
     b"\xa6source\xa5input\xa4step\xa7parents\x80\xa7msgpack\xc4\x23\x83\xa6source\xa4loop\xa4step\xcd\xa7parents\x80"
 )
+Version: TypeAlias = str | int | float
+Typed: TypeAlias = tuple[str, bytes]
+"""A value as the serializer encodes it: a type name and bytes."""
+_SCHEMA = 2
+_CHECKPOINT, _WRITES = "c", "w"
+T = TypeVar("T")
 
 
 def packed(content: Any) -> bytes:
@@ -83,14 +89,6 @@ def _inflated(small: bytes, words: bytes, item: str) -> bytes:
     if not inflate.eof:
         raise CorruptError("a document is cut short", item=item)
     return raw
-
-
-Version: TypeAlias = str | int | float
-Typed: TypeAlias = tuple[str, bytes]
-"""A value as the serializer encodes it: a type name and bytes."""
-_SCHEMA = 2
-_CHECKPOINT, _WRITES = "c", "w"
-T = TypeVar("T")
 
 
 @lazy_dataclass(frozen=True, slots=True)

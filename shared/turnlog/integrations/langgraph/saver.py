@@ -56,6 +56,12 @@ if TYPE_CHECKING:
     from turnlog.integrations.originals import Limits
 
 _COUNTERS = "counters_since_delta_snapshot"
+_IN_SUBGRAPH = "|"
+"""Separates the names of nodes in the namespace of a subgraph's node."""
+_BRANCHES = ("fork", "update")
+"""Sources of checkpoints that may begin another branch with messages that an older one had."""
+_AGENT = ("ls_integration", "langchain_create_agent")
+"""Entry of a run's metadata by which LangChain names its agents: their middleware may change a message before it is kept."""
 
 
 def needed_by_newest(visible: Mapping[str, StoredCheckpoint]) -> set[str]:
@@ -105,14 +111,6 @@ def delete_others(
                 deleted.append(key)
     documents.put_many(hidden)
     documents.delete([*deleted, *sorted(parts - kept_parts)])
-
-
-_IN_SUBGRAPH = "|"
-"""Separates the names of nodes in the namespace of a subgraph's node."""
-_BRANCHES = ("fork", "update")
-"""Sources of checkpoints that may begin another branch with messages that an older one had."""
-_AGENT = ("ls_integration", "langchain_create_agent")
-"""Entry of a run's metadata by which LangChain names its agents: their middleware may change a message before it is kept."""
 
 
 class TurnlogSaver(BaseCheckpointSaver[str]):

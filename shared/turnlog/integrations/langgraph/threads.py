@@ -23,6 +23,9 @@ STORE = "lgs/"
 _HASHED = "~"
 _SAFE = "-_.:|"
 _MAX_NAMESPACE, _MAX_CHECKPOINT, _MAX_TASK = 160, 200, 100
+T = TypeVar("T")
+THREAD_ID = "langgraph_thread_id"
+"""Metadata key of a session whose id differs from its thread's id: the thread id."""
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -90,11 +93,6 @@ def _earlier_id(thread_id: str) -> str:
     """Return the session id that earlier versions gave a thread: its own where it has only letters, digits, ``_`` and ``-``."""
     is_plain = is_principal_id(thread_id) and not thread_id.startswith(("t_", "h_"))
     return thread_id if is_plain else digest_id(thread_id)
-
-
-T = TypeVar("T")
-THREAD_ID = "langgraph_thread_id"
-"""Metadata key of a session whose id differs from its thread's id: the thread id."""
 
 
 class ThreadSessions:

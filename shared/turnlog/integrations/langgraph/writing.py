@@ -50,6 +50,7 @@ from turnlog.integrations.langgraph.threads import LARGE, Namespace, ThreadSessi
 BESIDE_BYTES, PIECE_BYTES = 8 * 1024, 4 * 1024
 """A larger value is stored in documents of its own, and more elements of a list that is stored whole become a piece."""
 _IDS = RandomIds()
+Dump: TypeAlias = Callable[[Any], Typed]
 
 
 class Parts:
@@ -152,9 +153,6 @@ def merged_document(key: str, old: bytes, new: bytes) -> bytes:
         return writes_of(old, item=key).merged(writes_of(new, item=key)).packed()
     checkpoint = checkpoint_of(new, item=key)
     return checkpoint.in_place_of(checkpoint_of(old, item=key), id_in_key).packed()
-
-
-Dump: TypeAlias = Callable[[Any], Typed]
 
 
 @dataclass

@@ -38,6 +38,8 @@ assert STRANDS_METADATA in FRAMEWORK_METADATA  # noqa: S101 - alignment knows th
 _BODY = ("role", "content")
 _MAX_ID = 128
 _MEDIA = ("image", "document", "video", "audio")
+_SESSION = "strands/session"
+_AGENTS, _MULTI, _UPDATES = "strands/agents/", "strands/multi_agents/", "strands/updates/"
 
 
 def body_of(message: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -111,10 +113,6 @@ def _plain(value: Any, place: Sequence[str | int], places: list[list[str | int]]
     if isinstance(value, list | tuple):
         return [_plain(member, (*place, index), places) for index, member in enumerate(value)]
     return value
-
-
-_SESSION = "strands/session"
-_AGENTS, _MULTI, _UPDATES = "strands/agents/", "strands/multi_agents/", "strands/updates/"
 
 
 class TurnlogRepository(SessionRepository):

@@ -33,6 +33,10 @@ _INLINE = 16 * 1024
 """Larger values are stored in parts under other keys, because a listing reads documents with their data."""
 _TRIES = 5
 _IDS = RandomIds()
+_FOLDER = "strands/storage/"
+_NAMESPACED = getattr(storage, "_NAMESPACED", None)
+"""The SDK's marker of a storage that has a namespace already, so that the SDK adds none."""
+T = TypeVar("T")
 
 
 class PartedValues:
@@ -119,12 +123,6 @@ class PartedValues:
 
 def _part(name: str, number: int) -> str:
     return f"{_PARTS}{name}/{number:06d}"
-
-
-_FOLDER = "strands/storage/"
-_NAMESPACED = getattr(storage, "_NAMESPACED", None)
-"""The SDK's marker of a storage that has a namespace already, so that the SDK adds none."""
-T = TypeVar("T")
 
 
 class TurnlogStorage(Storage):

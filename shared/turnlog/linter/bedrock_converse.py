@@ -20,17 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from turnlog.linter.bedrock_converse_table import (
-    MAX_BYTES,
-    MAX_CACHE_POINTS,
-    MAX_DOCUMENT_NAME,
-    MAX_DOCUMENTS,
-    MAX_ID,
-    MAX_IMAGES,
-    MAX_NAME,
-    MAX_SIDE,
-    RULES,
-)
+from turnlog.linter import bedrock_converse_table as table
 from turnlog.linter.rules import (
     MessageReader,
     TurnPairing,
@@ -43,10 +33,10 @@ from turnlog.linter.rules import (
     kind_of,
 )
 
-_TOOL_USE_ID = re.compile(rf"[a-zA-Z0-9_.:-]{{1,{MAX_ID}}}")
-_TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_NAME}}}")
+_TOOL_USE_ID = re.compile(rf"[a-zA-Z0-9_.:-]{{1,{table.MAX_ID}}}")
+_TOOL_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{table.MAX_NAME}}}")
 # The reference does not list "_", but the service accepts it. The only white space it accepts is the plain space.
-_DOCUMENT_NAME = re.compile(rf"(?!.*  )[a-zA-Z0-9_ ()\[\]-]{{1,{MAX_DOCUMENT_NAME}}}")
+_DOCUMENT_NAME = re.compile(rf"(?!.*  )[a-zA-Z0-9_ ()\[\]-]{{1,{table.MAX_DOCUMENT_NAME}}}")
 _S3_URI = re.compile(r"s3://[a-z0-9][.\-a-z0-9]{1,61}[a-z0-9](/.*)?", re.DOTALL)
 
 Spec: TypeAlias = str | frozenset[str] | tuple[str | frozenset[str]]
@@ -164,7 +154,7 @@ class ConverseReader(MessageReader):
     """Reads the messages once. Keeps the role of the current turn and the calls that have no result yet."""
 
     def __init__(self) -> None:
-        super().__init__(RULES)
+        super().__init__(table.RULES)
         self._pairing = TurnPairing(self)
         self._role: object = None
         self._role_pointer = ""
@@ -215,9 +205,9 @@ class ConverseReader(MessageReader):
                     counts[key] += key in block
                 self._take_block(f"{pointer}/{index}", block)
                 self._only_results &= not block.keys() - {"toolResult", "cachePoint"}
-        if counts["image"] > MAX_IMAGES:
+        if counts["image"] > table.MAX_IMAGES:
             self.add("too_many_images", pointer, f"the message has {counts['image']} images")
-        if counts["document"] > MAX_DOCUMENTS:
+        if counts["document"] > table.MAX_DOCUMENTS:
             self.add("too_many_documents", pointer, f"the message has {counts['document']} documents")
         if counts["document"] and not counts["text"] and self._role == "user":
             self.add("document_without_text", pointer, "the message has a document and no text")
@@ -243,8 +233,8 @@ class ConverseReader(MessageReader):
 
     def _take_cache_point(self, pointer: str, point: object) -> None:
         self._cache_points += 1
-        if self._cache_points == MAX_CACHE_POINTS + 1:
-            self.add("too_many_breakpoints", pointer, f"{MAX_CACHE_POINTS} cache points are before it")
+        if self._cache_points == table.MAX_CACHE_POINTS + 1:
+            self.add("too_many_breakpoints", pointer, f"{table.MAX_CACHE_POINTS} cache points are before it")
         is_long = isinstance(point, dict) and point.get("ttl") == "1h"
         if is_long and self._is_short_before:
             self.add("breakpoint_order", f"{pointer}/ttl", "what is before it is cached for five minutes")
@@ -295,10 +285,10 @@ class ConverseReader(MessageReader):
         if kind == "image" and is_one_of(format, _IMAGES) and is_filled(data) and image_type(data) != f"image/{format}":
             self.add("image_data", f"{pointer}/source/bytes", f"the bytes are no {format} in base64")
         size = len(data) * 3 // 4 if isinstance(data, str) else len(data) if isinstance(data, bytes) else 0
-        if size > MAX_BYTES[kind]:
+        if size > table.MAX_BYTES[kind]:
             self.add("media_bytes", pointer, f"the {kind} has {size} bytes")
         side = image_side(data) if kind == "image" else 0
-        if side > MAX_SIDE:
+        if side > table.MAX_SIDE:
             self.add("image_pixels", pointer, f"a side of the image has {side} pixels")
 
     def _check_leaf(self, pointer: str, value: object, leaf: str) -> None:

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from turnlog.core.limits import MAX_POSITION
 from turnlog.routing import Parameter, Query, Response, Route
-from turnlog.search.models import (
-    DEFAULT_RECALL_TOKENS,
-    MAX_RECALL_TOKENS,
-    Recalled,
-    RecallQuery,
-    SearchAnswer,
-    SearchQuery,
-    SearchSessionsAnswer,
-)
+from turnlog.search import models
 
 
-def _question(query: Query) -> SearchQuery:
-    return SearchQuery(**{"q": "", **query})
+def _question(query: Query) -> models.SearchQuery:
+    return models.SearchQuery(**{"q": "", **query})
 
 
 _FILTERS = (
@@ -31,7 +23,7 @@ ROUTES: tuple[Route, ...] = (
         "GET /v1/sessions/{session_id}/recall",
         "recall",
         "A tool call and its result, whole or a part",
-        answers={200: Recalled},
+        answers={200: models.Recalled},
         parameters=(
             Parameter("ref", "string", "The ref of the call: position.index; or the position of a message"),
             Parameter("call_id", "string", "The newest call of this id"),
@@ -44,19 +36,19 @@ ROUTES: tuple[Route, ...] = (
                 "integer",
                 "Tokens at most; a longer text is cut",
                 64,
-                MAX_RECALL_TOKENS,
-                DEFAULT_RECALL_TOKENS,
+                models.MAX_RECALL_TOKENS,
+                models.DEFAULT_RECALL_TOKENS,
             ),
         ),
         endpoint=lambda app, request, query: Response(
-            200, app.recall(request.owner, request.path["session_id"], RecallQuery(**query))
+            200, app.recall(request.owner, request.path["session_id"], models.RecallQuery(**query))
         ),
     ),
     Route(
         "GET /v1/sessions/{session_id}/search",
         "search_session",
         "Search a session's messages by the words of a question",
-        answers={200: SearchAnswer},
+        answers={200: models.SearchAnswer},
         parameters=(
             *_FILTERS,
             Parameter("loop", "integer", "Only messages of this loop", 1, MAX_POSITION),
@@ -72,7 +64,7 @@ ROUTES: tuple[Route, ...] = (
         "GET /v1/search",
         "search_sessions",
         "Search the caller's sessions by the words of a question",
-        answers={200: SearchSessionsAnswer},
+        answers={200: models.SearchSessionsAnswer},
         parameters=(
             *_FILTERS,
             _TOOL,

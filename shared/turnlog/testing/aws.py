@@ -22,20 +22,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from unittest import mock
 
 from turnlog.ports import INDEX_KEYS
-from turnlog.testing.dynamodb_rules import (
-    GuardError,
-    Params,
-    WireItem,
-    check,
-    index_write_units,
-    is_consistent,
-    key_of,
-    read_units_of,
-    table_of,
-    write_units,
-    writes_of,
-    written_keys,
-)
+from turnlog.testing import dynamodb_rules as rules
+from turnlog.testing.dynamodb_rules import GuardError
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -43,7 +31,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
 
-DemandConsistent: TypeAlias = Callable[[str, Params], bool]
+DemandConsistent: TypeAlias = Callable[[str, rules.Params], bool]
 Answer: TypeAlias = tuple[Any, Exception | None]
 _PARAMS = "turnlog_guard_params"
 # moto checks a condition and writes in two steps, and lists a table while other threads change it; DynamoDB does neither.
@@ -106,7 +94,7 @@ class Meter:
     index_write_units: float = 0.0
 
 
-def base_table_queries(operation: str, params: Params) -> bool:
+def base_table_queries(operation: str, params: rules.Params) -> bool:
     """Return whether a request must be consistent: queries of the table must see every acknowledged write."""
     return operation == "Query" and "IndexName" not in params
 
@@ -187,22 +175,22 @@ class Guard:
             for meter in self._meters:
                 meter.requests[operation] += 1
 
-    def _check(self, params: Params, model: Any, context: Any, **_: Any) -> None:
+    def _check(self, params: rules.Params, model: Any, context: Any, **_: Any) -> None:
         if getattr(self._own, "reads", False):
             return
         operation: str = model.name
-        check(operation, params)
-        if self._demand_consistent(operation, params) and not is_consistent(params):
+        rules.check(operation, params)
+        if self._demand_consistent(operation, params) and not rules.is_consistent(params):
             raise GuardError(f"{operation} must ask for ConsistentRead")
         context[_PARAMS] = params
 
-    def _old_items(self, client: Any, operation: str, params: Params) -> dict[tuple[str, str], WireItem]:
+    def _old_items(self, client: Any, operation: str, params: rules.Params) -> dict[tuple[str, str], rules.WireItem]:
         """Return the stored items under the keys of a write, which decide its price. Bypasses the guard."""
-        keys = [key_of(item) for item in written_keys(operation, params)]
+        keys = [rules.key_of(item) for item in rules.written_keys(operation, params)]
         if not keys:
             return {}
         wire_keys = [{"pk": {"S": pk}, "sk": {"S": sk}} for pk, sk in keys]
-        table = table_of(params)
+        table = rules.table_of(params)
         self._own.reads = True
         try:
             answer = client.batch_get_item(RequestItems={table: {"Keys": wire_keys, "ConsistentRead": True}})
@@ -210,18 +198,20 @@ class Guard:
             return {}  # the write itself raises this error
         finally:
             self._own.reads = False
-        return {key_of(item): item for item in answer["Responses"].get(table, [])}
+        return {rules.key_of(item): item for item in answer["Responses"].get(table, [])}
 
-    def _spend(self, operation: str, params: Params, old: Mapping[tuple[str, str], WireItem], answer: Params) -> None:
+    def _spend(
+        self, operation: str, params: rules.Params, old: Mapping[tuple[str, str], rules.WireItem], answer: rules.Params
+    ) -> None:
         refused = answer.get("Error", {}).get("Code")
         if refused not in (None, "ConditionalCheckFailedException"):
             return
-        reads = read_units_of(operation, params, answer)
+        reads = rules.read_units_of(operation, params, answer)
         writes = index_writes = 0
-        for key, new in writes_of(operation, params, answer):
-            writes += write_units(old.get(key), new)
+        for key, new in rules.writes_of(operation, params, answer):
+            writes += rules.write_units(old.get(key), new)
             if refused is None:
-                index_writes += sum(index_write_units(old.get(key), new, keys) for keys in INDEX_KEYS.values())
+                index_writes += sum(rules.index_write_units(old.get(key), new, keys) for keys in INDEX_KEYS.values())
         with self._lock:
             for meter in self._meters:
                 meter.read_units += reads

@@ -15,15 +15,7 @@ from weakref import WeakKeyDictionary
 
 from turnlog.client.model import Turnlog
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.integrations.langgraph.records import (
-    Base,
-    Elements,
-    ListPiece,
-    Typed,
-    ValueRef,
-    Version,
-    size_of,
-)
+from turnlog.integrations.langgraph.records import Base, Elements, ListPiece, Typed, ValueRef, Version, size_of
 from turnlog.integrations.langgraph.threads import Namespace
 
 LEAST_DEPTH, TAIL_BYTES = 10, 64 * 1024

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from turnlog import __version__
 from turnlog.core.errors import ThrottledError, TurnlogError, UnavailableError
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import seconds_left
@@ -25,6 +26,8 @@ _CONNECT_SECONDS = 5.0
 _MAX_RETRY_AFTER_SECONDS = 3_600
 _PASSING = frozenset({408, 409, 425})
 MAX_REPLY_BYTES = 4 * 1024 * 1024
+HEADERS = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": f"turnlog/{__version__}"}
+"""Headers of a request whose content is JSON, as is its answer."""
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -9,11 +9,10 @@ import json
 import re
 from typing import Any
 
-from turnlog import __version__
 from turnlog.core.errors import InvalidInputError, SummariserConfigError, UnavailableError
 from turnlog.core.json_values import encode_json
 from turnlog.core.summaries import TIMED_OUT, UNREADABLE
-from turnlog.engines.http_post import Posted, Receiver, web_address
+from turnlog.engines.http_post import HEADERS, Posted, Receiver, web_address
 from turnlog.ports import Ending, ModelAnswer, Prompt
 
 _THINKING = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
@@ -32,13 +31,7 @@ class OpenAiCompatibleModel:
         self._url = url._replace(path=url.path.rstrip("/") + "/chat/completions")
         self._model = model
         self._timeout_seconds = timeout_seconds
-        self._headers = {
-            "Accept": "application/json",
-            "Content-Type": "application/json",
-            "User-Agent": f"turnlog/{__version__}",
-        }
-        if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._headers = HEADERS | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
         self._limit_name = "max_tokens"
 
     def answer(self, prompt: Prompt, *, max_tokens: int) -> ModelAnswer:

@@ -14,14 +14,13 @@ from collections.abc import Collection
 from typing import Any, cast, get_args
 from urllib.parse import SplitResult
 
-from turnlog import __version__
 from turnlog.core.errors import InvalidInputError, MemoryConfigError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json, sendable_text
 from turnlog.core.limits import batches
 from turnlog.core.memory import Memory, MemoryKind, MemoryPage, Offloaded, SpokenMessage
 from turnlog.core.times import milliseconds_of, rfc3339
-from turnlog.engines.http_post import Posted, Receiver, web_address
+from turnlog.engines.http_post import HEADERS, Posted, Receiver, web_address
 from turnlog.ports import Clock, IdSource
 from turnlog.settings import Settings
 
@@ -109,9 +108,7 @@ class WebhookMemoryEngine:
         request_id = self._ids.new_id()
         timestamp = str(self._clock.now_ms() // 1000)
         headers = {
-            "Accept": "application/json",
-            "Content-Type": "application/json",
-            "User-Agent": f"turnlog/{__version__}",
+            **HEADERS,
             "Idempotency-Key": key or request_id,
             "Turnlog-Request-Id": request_id,
             "Turnlog-Timestamp": timestamp,

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urldefrag
 
-from turnlog import __version__
 from turnlog.core.errors import InvalidInputError, MalformedError, ThrottledError, TurnlogError, UnavailableError
 from turnlog.core.json_values import encode_json, parse_strict_json
 from turnlog.core.models import FormatName
-from turnlog.engines.http_post import open_connection, web_address
+from turnlog.engines.http_post import HEADERS, open_connection, web_address
 from turnlog.sessions.context_models import WindowAnswer
 
 CONNECT_SECONDS = 10.0
@@ -51,12 +50,7 @@ def request(
 
     Raises `InvalidInputError`, `ThrottledError` or `UnavailableError` with the server's own message.
     """
-    sent = {
-        "Accept": "text/event-stream, application/json",
-        "Content-Type": "application/json",
-        "User-Agent": f"turnlog/{__version__}",
-        **headers,
-    }
+    sent = {**HEADERS, "Accept": "text/event-stream, application/json", **headers}
     connection = open_connection(url, timeout_seconds=CONNECT_SECONDS)
     try:
         if body is None:

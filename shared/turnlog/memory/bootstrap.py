@@ -174,16 +174,8 @@ def _outcome(
     message: Incoming | None = None,
 ) -> BootstrapMessage:
     """Return the message with the record of a bootstrap."""
-    result = Bootstrapped.model_validate(
-        {
-            "status": status,
-            "engine": engine,
-            "memories": memories,
-            "left_out": left_out,
-            "tokens": message.tokens if message is not None else 0,
-            "position": 2 if message is not None else None,
-            "reason": reason,
-        }
-    )
+    tokens, position = (message.tokens, 2) if message is not None else (0, None)
+    counts = {"memories": memories, "left_out": left_out, "tokens": tokens, "position": position}
+    result = Bootstrapped.model_validate({"status": status, "engine": engine, **counts, "reason": reason})
     record = {"asked": ask.model_dump(exclude_defaults=True), "found": result.model_dump()}
     return BootstrapMessage(message, cast("JsonObject", record))

@@ -307,17 +307,9 @@ class OffloadSessions:
             memories = memory.remember(part) if messages else 0
         except UnavailableError as error:
             raise OutageError(error) from error
-        return {
-            "status": "offloaded",
-            "reason": reason,
-            "engine": memory.name,
-            "first": first,
-            "last": header.last,
-            "messages": messages,
-            "memories": memories,
-            "copied": copy.messages,
-            "size_bytes": copy.size_bytes,
-        }
+        stretch: JsonObject = {"first": first, "last": header.last, "messages": messages, "memories": memories}
+        copied: JsonObject = {"copied": copy.messages, "size_bytes": copy.size_bytes}
+        return {"status": "offloaded", "reason": reason, "engine": memory.name, **stretch, **copied}
 
     def _part(self, keys: SessionKeys, begin: Commit, header: Header, first: int, reason: OffloadReason) -> Offloaded:
         names = f"offload {keys.session_id} {begin.header.hash.hex()} {header.hash.hex()} {first}-{header.last}"

@@ -144,31 +144,19 @@ _LONG_MONTHS = {month[:3].lower(): month for month in _MONTHS if month != "May"}
 _PLAIN_WORD = re.compile(r"\b(?:[A-Z][a-z]*|[A-Z]+)\b")
 _SHORT_MONTH = re.compile(rf"\b(?:{_any_of(_LONG_MONTHS)})\b(?=\.? ?[0-9])|(?<=[0-9] )(?:{_any_of(_LONG_MONTHS)})\b")
 """A month in short, beside a number: ``feb 17``, ``17 feb``. Alone it may be a name."""
-_RULES: tuple[tuple[tuple[str, ...], re.Pattern[str], _Rule], ...] = (
-    (
-        ("yesterday", "last night", "today", "tomorrow", *_HAN_DAYS),
-        re.compile(rf"\b(?:{_any_of(_LATIN_DAYS)})\b|{_any_of(_HAN_DAYS)}"),
-        _near,
-    ),
-    (tuple(_NEAR_MONTHS), re.compile(_any_of(_NEAR_MONTHS)), _near),
-    (tuple(_NEAR_YEARS), re.compile(_any_of(_NEAR_YEARS)), _near),
-    (
-        (" ago",),
-        re.compile(rf"\b(?P<count>{_any_of(_COUNTS)}|[0-9]{{1,4}}) (?P<unit>day|weekend|week|month|year)s? ago\b"),
-        _ago,
-    ),
-    (
-        (*(f"{sign} " for sign in _SIGNS if sign != "this"), "this week", "this month", "this year"),
-        re.compile(rf"\b(?P<sign>{_any_of(_SIGNS)}) (?P<unit>{_UNITS})\b"),
-        _last_or_next,
-    ),
-    (
-        _YEARS,
-        re.compile(r"(?<![0-9])(?P<year>[0-9]{4})[-/](?P<month>[0-9]{1,2})[-/](?P<day>[0-9]{1,2})(?![0-9])"),
-        _numbers,
-    ),
-    (("年",), re.compile(r"(?P<year>[0-9]{4})年(?P<month>[0-9]{1,2})月(?P<day>[0-9]{1,2})[日号]"), _numbers),
-    (("月",), re.compile(r"(?P<month>[0-9]{1,2})月(?:(?P<day>[0-9]{1,2})[日号])?"), _month_and_day),
+_NAMED = ("yesterday", "last night", "today", "tomorrow", *_HAN_DAYS)
+_SIGNED = (*(f"{sign} " for sign in _SIGNS if sign != "this"), "this week", "this month", "this year")
+_NUMERIC = r"(?<![0-9])(?P<year>[0-9]{4})[-/](?P<month>[0-9]{1,2})[-/](?P<day>[0-9]{1,2})(?![0-9])"
+_PATTERNS: tuple[tuple[tuple[str, ...], str, _Rule], ...] = (
+    (_NAMED, rf"\b(?:{_any_of(_LATIN_DAYS)})\b|{_any_of(_HAN_DAYS)}", _near),
+    (tuple(_NEAR_MONTHS), _any_of(_NEAR_MONTHS), _near),
+    (tuple(_NEAR_YEARS), _any_of(_NEAR_YEARS), _near),
+    ((" ago",), rf"\b(?P<count>{_any_of(_COUNTS)}|[0-9]{{1,4}}) (?P<unit>day|weekend|week|month|year)s? ago\b", _ago),
+    (_SIGNED, rf"\b(?P<sign>{_any_of(_SIGNS)}) (?P<unit>{_UNITS})\b", _last_or_next),
+    (_YEARS, _NUMERIC, _numbers),
+    (("年",), r"(?P<year>[0-9]{4})年(?P<month>[0-9]{1,2})月(?P<day>[0-9]{1,2})[日号]", _numbers),
+    (("月",), r"(?P<month>[0-9]{1,2})月(?:(?P<day>[0-9]{1,2})[日号])?", _month_and_day),
 )
+_RULES = [(hints, re.compile(pattern), rule) for hints, pattern, rule in _PATTERNS]
 """Rules, each with hints: a text with none of a rule's hints can't match it, and looking for them is much cheaper."""
 _ASCII_RULES = [(tuple(filter(str.isascii, hints)), pattern, rule) for hints, pattern, rule in _RULES]

@@ -37,14 +37,7 @@ from turnlog.client import retried
 from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import (
-    ConflictError,
-    DocumentChangedError,
-    HeadMismatchError,
-    InvalidInputError,
-    NotFoundError,
-    SessionExistsError,
-)
+from turnlog.core import errors
 from turnlog.core.json_values import canonical_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import FORMAT, Limits, Originals, Part
@@ -180,7 +173,7 @@ class TurnlogSessionService(BaseSessionService):
     @writes
     def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         self._documents(app_name).delete([_SESSIONS + session_id_of(user_id, session_id.strip())])
-        with suppress(NotFoundError):
+        with suppress(errors.NotFoundError):
             self.log_of(app_name, user_id, session_id.strip()).erase()
 
     @reads
@@ -215,7 +208,7 @@ class TurnlogSessionService(BaseSessionService):
             head = self._log.sessions.get_or_create(self.log_of(app, user, name).id, **self._settings).info().head
             value = {"state": deltas["session"], "head": head, "time": None}
             self._documents(app, user, name).replace(_STATE, value, None)
-        except (DocumentChangedError, SessionExistsError) as error:
+        except (errors.DocumentChangedError, errors.SessionExistsError) as error:
             raise AlreadyExistsError(f"Session with id {name} already exists.") from error
         self._merge(deltas["app"], app)
         self._merge(deltas["user"], app, user)
@@ -243,12 +236,12 @@ class TurnlogSessionService(BaseSessionService):
 
         try:
             if marker is not None:
-                with suppress(HeadMismatchError):
+                with suppress(errors.HeadMismatchError):
                     return self._append_at(int(marker), scope, event)
             return retried(lambda: self._append_at(current_head(), scope, event))
-        except NotFoundError as error:
+        except errors.NotFoundError as error:
             raise SessionNotFoundError(f"Session {session.id} not found.") from error
-        except HeadMismatchError as error:
+        except errors.HeadMismatchError as error:
             raise stale from error
 
     def _append_at(self, head: int, scope: Scope, event: Event) -> int:
@@ -309,7 +302,8 @@ class TurnlogSessionService(BaseSessionService):
         documents = self._documents(app, user, name)
         document = documents.get(_STATE)
         if document is not None and (rewind := json.loads(document.data).get("rewind")) is not None:
-            with suppress(ConflictError, InvalidInputError):  # another process has appended before it, or it is refused
+            # Another process may have appended before it, or it is refused.
+            with suppress(errors.ConflictError, errors.InvalidInputError):
                 self._rewind((app, user, name), rewind)
             document = documents.get(_STATE)
         if document is None:
@@ -356,7 +350,7 @@ class TurnlogWindowPlugin(Limits, BasePlugin):
         tools += [originals.function_tool(name, {}) for name in _HIDDEN]
         try:
             window = await asyncio.to_thread(EVENTS.window, log, self, system=str(system or ""), tools=tools)
-        except NotFoundError:  # ADK runs an `AgentTool` in a session that is in memory alone
+        except errors.NotFoundError:  # ADK runs an `AgentTool` in a session that is in memory alone
             return
         if window.system:
             llm_request.append_instructions([window.system])

@@ -24,9 +24,11 @@ from tests.http.events import event
 from tests.log.everything import blobs_of, items_of
 from tests.support.scripted import ScriptedMemory, ScriptedSummariser, summarise_with
 from tests.support.talks import turn
+from turnlog import Turnlog
 from turnlog.app import Application
+from turnlog.cli.chat.models import model_of
 from turnlog.client.exports import ExportFile
-from turnlog.core.errors import TurnlogError, UnavailableError
+from turnlog.core.errors import InvalidInputError, TurnlogError, UnavailableError
 from turnlog.core.memory import Memory
 from turnlog.http.lambda_api import make_handler
 from turnlog.http.lambda_workers import make_retention, make_worker
@@ -635,6 +637,43 @@ def test_v2_settings_show_no_secret() -> None:
             except TurnlogError as error:
                 result = "".join(traceback.format_exception(error))
                 assert CANARY not in f"{error} {error.details} {error.problems} {result}"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        (f"https://ada:{CANARY}@api.example.com/v1", "https://***@api.example.com/v1"),
+        (f"https://ada:x?{CANARY}@api.example.com", "https://***"),
+        (f"https://api.example.com/v1?token={CANARY}", "https://api.example.com/v1?***"),
+        (f"https://api.example.com/?next=https://a@{CANARY}", "https://***"),
+        (f"https://api.example.com#{CANARY}", "https://api.example.com#***"),
+        (f"postgres://ada:{CANARY}@db/table", "postgres://***@db/table"),
+        (f"postgres:ada:{CANARY}@db", "***@db"),
+        (f"ada:{CANARY}@api.example.com:80/v1", "***@api.example.com:80/v1"),
+        (f"dynamodb://ada:{CANARY}@table?bucket=b", "dynamodb://***@table?***"),
+        (f"dynamodb://table?bucket=b&secret={CANARY}", "dynamodb://table?***"),
+        (f"sqlite:///a.db?{CANARY}", "sqlite:///a.db?***"),
+    ],
+)
+def test_v2_a_refused_url_is_said_without_its_secrets(url: str, shown: str) -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        Turnlog.open(url)
+    assert f"'{shown}'" in raised.value.detail
+    assert CANARY not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("spec", [f"https://ada:{CANARY}@h#m", f"https://h?{CANARY}#m", f"opneai://ada:{CANARY}@h"])
+def test_v2_a_refused_address_of_a_model_is_said_without_its_secrets(spec: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"\*\*\*") as raised:
+        model_of(spec)
+    assert CANARY not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("token", [f"{CANARY}\n", f" {CANARY}", f"{CANARY}\0"])
+def test_v2_a_refused_token_is_not_said_again(token: str) -> None:
+    with pytest.raises(InvalidInputError, match="token is empty, begins or ends with a space") as raised:
+        Turnlog.open("https://api.example.com", token=token)
+    assert CANARY not in "".join(traceback.format_exception(raised.value))
 
 
 def test_v2_an_application_shows_no_secret() -> None:

@@ -21,7 +21,7 @@ from turnlog.client.model import Turnlog
 from turnlog.core.errors import MalformedError, NotFoundError
 from turnlog.core.json_values import parse_strict_json
 from turnlog.core.models import FORMATS
-from turnlog.engines import location_url, sqlite_path
+from turnlog.engines import location_url, shown_url, sqlite_path
 from turnlog.settings import LOCAL_OPERATOR, PREFIX, Settings
 
 DEFAULT_DATA = ".turnlog"
@@ -170,7 +170,7 @@ def open_or_make_client(connection: Connection, *, worker: bool | None = None) -
     url = location_url(connection.where or DEFAULT_DATA)
     is_service = url.startswith(("http://", "https://"))
     if sys.stderr.isatty():
-        sys.stderr.write(f"turnlog: {url.split('?')[0]}\n")
+        sys.stderr.write(f"turnlog: {shown_url(url)}\n")
     return Turnlog.open(
         url,
         tenant=connection.tenant,

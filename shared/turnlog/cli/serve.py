@@ -36,7 +36,7 @@ from turnlog.cli.options import (
 from turnlog.cli.screen import console, plain, print_json, table
 from turnlog.client.over_http import HttpBackend
 from turnlog.core.errors import InvalidInputError
-from turnlog.engines import SystemClock, location_url, sqlite_path
+from turnlog.engines import SystemClock, location_url, shown_url, sqlite_path
 from turnlog.http.api import FILE, Admit, Answering, ApiAnswer, ApiRequest
 from turnlog.server import local_server
 from turnlog.server.admission import is_loopback
@@ -108,7 +108,7 @@ def _engine_url(engine: str, where: str) -> str:
     if engine == "embedded":
         url = location_url(where)
         if sqlite_path(url) is None:
-            raise InvalidInputError(f"{where!r} is no place of this machine; serve takes a path", code="unknown_engine")
+            raise InvalidInputError(f"serve takes a path, not {shown_url(where)!r}", code="unknown_engine")
         return url
     if engine == "memory":
         return "memory://"

@@ -32,7 +32,7 @@ from turnlog.core.errors import InvalidInputError, NotFoundError, Problem, TooLa
 from turnlog.core.identity import check_agent_id, check_session_id, correlation_id
 from turnlog.core.json_values import checked_json, encode_json
 from turnlog.core.limits import MAX_BODY_BYTES, MAX_EVENT_BODY_BYTES, MAX_UPLOAD_BYTES, event_bytes
-from turnlog.engines import RandomIds, SystemClock
+from turnlog.engines import RandomIds, SystemClock, shown_url
 from turnlog.engines.http_post import open_connection, send, web_address
 from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
@@ -197,7 +197,7 @@ class HttpBackend:
     ) -> None:
         base = web_address(url)
         if base is None or not url.isascii():
-            message = f"{url!r} is not the address of a service: http://HOST[:PORT] or https://HOST[:PORT][/STAGE]"
+            message = f"{shown_url(url)!r} is not the address of a service: http[s]://HOST[:PORT][/STAGE]"
             raise InvalidInputError(message, code="invalid_url")
         self._prefix = base.path.rstrip("/")
         self._origin = f"{base.scheme}://{base.netloc}"
@@ -393,9 +393,9 @@ def _needs_engine(detail: str) -> InvalidInputError:
 
 
 def _header_value(name: str, value: str) -> str:
-    """Return the value of a header. Raises `InvalidInputError` for a value that HTTP would trim or refuse."""
+    """Return the value of a header. Raises `InvalidInputError`, without it, for a value that HTTP would trim or refuse."""
     if not value or value != value.strip() or not value.isprintable():
-        raise InvalidInputError(f"{name} {value[:64]!r} is empty, begins or ends with a space, or is not printable")
+        raise InvalidInputError(f"{name} is empty, begins or ends with a space, or is not printable")
     return value
 
 

@@ -72,6 +72,13 @@ _log = logging.getLogger("turnlog")
 DATABASE = "turnlog.db"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:|[\w.-]+:\d+(/|$)")
 """The beginning of a URL, or of an address without ``http://``, which is no file's name."""
+_SECRET = re.compile(r"(://|^(?!.*://))([^/?#@]*(?=@[^@]*$)|[^/].*@.*)|(?<=[?#]).+", re.DOTALL)
+"""User and password of a URL, its query and its fragment. With an ``@`` elsewhere, too, all behind the scheme."""
+
+
+def shown_url(url: str) -> str:
+    """Return a URL for a text that others read, cut to 200 characters, with ``***`` in place of what may be secret."""
+    return _SECRET.sub(r"\1***", url)[:200]
 
 
 def location_url(location: str | os.PathLike[str]) -> str:
@@ -85,7 +92,7 @@ def location_url(location: str | os.PathLike[str]) -> str:
         return text
     if not text.strip() or "\0" in text or text.startswith(":") or _SCHEME.match(text):
         raise _invalid(
-            f"{text[:200]!r} is neither a path nor a URL: give agent.db, sqlite:///agent.db, memory:// or https://HOST"
+            f"{shown_url(text)!r} is neither a path nor a URL: give agent.db, sqlite:///agent.db, memory:// or https://HOST"
         )
     path = _at_home(text)
     try:
@@ -108,7 +115,7 @@ def _at_home(path: str) -> Path:
 
 def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
     """Return the engine that the settings name; open its SQLite file, or create it. Raises `InvalidInputError` for a bad URL."""
-    url, shown = urlsplit(settings.engine), repr(settings.engine[:200])
+    url, shown = urlsplit(settings.engine), repr(shown_url(settings.engine))
     if settings.tenant_role_arn and url.scheme != "dynamodb":
         raise _invalid(f"TURNLOG_TENANT_ROLE_ARN keeps tenants apart on dynamodb:// only, not on {shown}")
     if url.scheme == "sqlite":
@@ -176,8 +183,8 @@ def _aws(table: str, query: dict[str, list[str]], settings: Settings) -> Engine:
     """
     own_queues = {f"{name}_queue": kinds for name, kinds in QUEUES.items()}
     known = {"bucket", "queue", "region", *own_queues}
-    if not table or "bucket" not in query or set(query) - known:
-        raise _invalid(f"engine {settings.engine[:200]!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R")
+    if not table or "@" in table or "bucket" not in query or set(query) - known:
+        raise _invalid(f"engine {shown_url(settings.engine)!r} is not dynamodb://TABLE?bucket=B&queue=Q&region=R")
     from turnlog.engines.aws_clients import Clients
     from turnlog.engines.dynamodb import DynamoItemTable
     from turnlog.engines.s3 import S3BlobStore

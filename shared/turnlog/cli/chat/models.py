@@ -20,6 +20,7 @@ from urllib.parse import SplitResult, urldefrag
 from turnlog.core.errors import InvalidInputError, MalformedError, ThrottledError, TurnlogError, UnavailableError
 from turnlog.core.json_values import encode_json, parse_strict_json
 from turnlog.core.models import FormatName
+from turnlog.engines import shown_url
 from turnlog.engines.http_post import HEADERS, open_connection, web_address
 from turnlog.sessions.context_models import WindowAnswer
 
@@ -39,7 +40,7 @@ def address(url: str, path: str) -> SplitResult:
     """Return the address of a path below a base URL. Raises `InvalidInputError` for an invalid URL."""
     base = web_address(url)
     if base is None:
-        raise InvalidInputError(f"{url!r} is no http or https address", code="unknown_model")
+        raise InvalidInputError(f"{shown_url(url)!r} is no http or https address", code="unknown_model")
     return base._replace(path=base.path.rstrip("/") + path)
 
 
@@ -216,7 +217,7 @@ def model_of(spec: str, environment: Mapping[str, str] | None = None) -> Model:
         return _anthropic(env.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL, rest, _key(env, "ANTHROPIC_API_KEY"))
     if kind == "bedrock" and rest:
         return _bedrock(rest)
-    raise InvalidInputError(f"the model {spec!r} is none of {KINDS}", code="unknown_model")
+    raise InvalidInputError(f"the model {shown_url(spec)!r} is none of {KINDS}", code="unknown_model")
 
 
 def _key(env: Mapping[str, str], name: str) -> str:

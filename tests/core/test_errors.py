@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
 from tests.conftest import ROOT
-from turnlog.core.errors import SHAPES, problem_text
+from turnlog.core.errors import SHAPES, CorruptError, Problem, TurnlogError, problem_text
 from turnlog.core.json_values import json_pointer
 
 
@@ -25,6 +28,21 @@ class Named(Strict):
     @classmethod
     def _is_known(cls, name: str) -> str:
         raise ValueError(f"{name} is nobody's name")
+
+
+def tree(kind: type[TurnlogError]) -> list[type[TurnlogError]]:
+    return [kind, *(error for child in kind.__subclasses__() for error in tree(child))]
+
+
+@pytest.mark.parametrize("through", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])  # noqa: S301
+@pytest.mark.parametrize("kind", tree(TurnlogError))
+def test_an_error_passes_between_processes_with_its_details(
+    kind: type[TurnlogError], through: Callable[[Any], Any]
+) -> None:
+    options: dict[str, Any] = {"details": {"n": 1}, "problems": [Problem("c", "/p", "m")], "retry_after_seconds": 3}
+    error = kind("boom", item="x") if issubclass(kind, CorruptError) else kind("boom", code="own", **options)
+    other = through(error)
+    assert (type(other), str(other), vars(other)) == (kind, str(error), vars(error))
 
 
 def sentences(model: type[BaseModel], value: object) -> list[str]:

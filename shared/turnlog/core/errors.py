@@ -30,10 +30,11 @@
 
 from __future__ import annotations
 
+import copyreg
 import traceback
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
@@ -70,6 +71,10 @@ class TurnlogError(Exception):
         self.problems = tuple(problems)
         self.details = dict(details or {})
         self.retry_after_seconds = retry_after_seconds
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Support pickle and copy without a call of ``__init__``, which takes other arguments in some subclasses."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     @property
     def is_transient(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -130,6 +131,28 @@ def test_get_or_create_gives_one_session_to_all_who_ask_at_once(url: str) -> Non
         )
         with pytest.raises(SessionExistsError):
             log.sessions.create("a")
+
+
+@pytest.mark.network
+def test_objects_of_one_session_are_equal_within_a_log(url: str) -> None:
+    with Turnlog.open(url) as log, Turnlog.open(url) as other:
+        session = log.sessions.create("a")
+        same, further, elsewhere = (*map(log.sessions.of, "ab"), other.sessions.of("a"))
+        assert (session == same, session == further, session == elsewhere, session == "a") == (
+            True,
+            False,
+            False,
+            False,
+        )
+        assert {session: 1}[same] == 1
+
+    async def main() -> None:
+        async with AsyncTurnlog.open(url) as log:
+            session = log.sessions.of("a")
+            assert session == log.sessions.of("a") != log.sessions.of("b")
+            assert hash(session) == hash(log.sessions.of("a"))
+
+    asyncio.run(main())
 
 
 @pytest.mark.network

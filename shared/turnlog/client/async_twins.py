@@ -30,6 +30,12 @@ class Twin(Generic[S]):
         self._sync = sync
         self._threads = threads
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Twin) and self._sync == other._sync
+
+    def __hash__(self) -> int:
+        return hash(self._sync)
+
 
 def read(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
     """Return the async form of a method that only reads. When its caller is cancelled, it is abandoned."""

@@ -278,7 +278,13 @@ class Sessions(SessionImports):
 
 
 class Session(ConversationCalls, RunCalls, FindingCalls, StateCalls, SnapshotCalls, SessionExport, TimeTravel):
-    """A session of the owner. The object holds only the id: two objects with one id, in any process, are the same session."""
+    """A session of the owner. The object holds only its id: objects of one id are one session, and those of one log are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Session) and (self.backend, self.id) == (other.backend, other.id)
+
+    def __hash__(self) -> int:
+        return hash((self.backend, self.id))
 
     def __repr__(self) -> str:
         return f"Session({self.id!r})"

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import Harness
+from tests.support.chat_messages import assistant, user
 from turnlog import AsyncTurnlog, Turnlog, count_tokens
 from turnlog.app import Application, make_application
 from turnlog.client import in_process
@@ -356,6 +358,32 @@ def test_a_function_of_the_caller_writes_the_summaries(
                 r"summariser 'function:summarise' met ZeroDivisionError at .*summarise test_worker.py:\d+", caplog.text
             )
             assert "what was said" not in caplog.text
+        if outcome == "no text":
+            assert "the summariser 'function:summarise' returned NoneType, not a text" in caplog.text
+
+
+class Awaited:
+    async def __call__(self, prompt: Prompt, extra: int = 1) -> str:
+        return "The user asked many times about words."
+
+
+@pytest.mark.parametrize("function", [Awaited(), Awaited().__call__, partial(Awaited().__call__, extra=2)])
+def test_a_summariser_that_must_be_awaited_is_refused_and_told_what_to_give(function: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"not awaited: give lambda prompt: asyncio\.run"):
+        Turnlog.open("memory://", summariser=function)
+
+    async def main() -> None:
+        with pytest.raises(InvalidInputError, match="not awaited"):
+            await AsyncTurnlog.open("memory://", summariser=function)
+        async with AsyncTurnlog.open("memory://", summariser=lambda prompt: asyncio.run(function(prompt))) as log:
+            session = await log.sessions.create("s", policy="classic")
+            for number in range(12):
+                await session.append(user(f"q{number} " + "words " * 80), assistant("a " * 80))
+            await session.compress(keep_loops=1)
+            summary = await session.summary()
+            assert summary is not None and summary.summariser.startswith("function:")
+
+    asyncio.run(main())
 
 
 def test_a_summariser_is_a_function_of_this_process() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import logging
 import os
 import threading
@@ -311,6 +312,8 @@ def open_backend(
     """
     if summariser is not None and not callable(summariser):
         raise InvalidInputError(f"summariser is a function of a Prompt, not a {type(summariser).__name__}")
+    if any(map(inspect.iscoroutinefunction, (summariser, getattr(type(summariser), "__call__", None)))):  # noqa: B004
+        raise InvalidInputError("summariser is not awaited: give lambda prompt: asyncio.run(FUNCTION(prompt))")
     model = FunctionModel(summariser) if summariser is not None else None
     owner = Owner.of(tenant, user)
     app = make_application(Settings.from_environment().model_copy(update={"engine": url}), summary_model=model)

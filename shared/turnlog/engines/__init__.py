@@ -274,6 +274,7 @@ class FunctionModel:
             _log.warning("the summariser %r met %s", self.name, describe_error(error))
             raise UnavailableError(f"the summariser has raised {type(error).__name__}") from error
         if not isinstance(text, str):
+            _log.warning("the summariser %r returned %s, not a text", self.name, type(text).__name__)
             raise SummariserConfigError(f"the summariser must return a text, not {type(text).__name__}")
         return ModelAnswer(text)
 

@@ -481,6 +481,7 @@ def test_serve_refuses_what_it_can_not_do(served: LocalServer, tmp_path: Path) -
     refused(
         "serve", "--host", "no-such-host.invalid", "--token", "x", "--engine", "memory", code=1, says="cannot_listen"
     )
+    refused("serve", "--token", "x ", "--engine", "memory", code=2, says="token is empty, begins or ends with a space")
     refused("serve", "--engine", "nope", code=2, says="engine 'nope' is not one of embedded, memory, moto")
     (tmp_path / "file").write_text("")
     refused(

@@ -229,10 +229,14 @@ def test_an_empty_store_can_begin(harness: Harness) -> None:
     assert json.loads(answers[1][0]) == {"session_id": "desk"} and "session_exists" in answers[3][0]
 
 
-def test_off_loopback_a_token_is_needed(tmp_path: Path) -> None:
-    command = [*COMMAND, "--data", "nowhere", "--http", "--host", "192.0.2.1"]
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [(["--host", "192.0.2.1"], "give a token with --bearer"), (["--bearer", "x "], "bearer is empty, begins or ends")],
+)
+def test_off_loopback_a_token_is_needed_that_a_client_can_send(tmp_path: Path, options: list[str], says: str) -> None:
+    command = [*COMMAND, "--data", "nowhere", "--http", *options]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=tmp_path)
-    assert ran.returncode == 2 and "give a token with --bearer" in ran.stderr and list(tmp_path.iterdir()) == []
+    assert ran.returncode == 2 and says in ran.stderr and list(tmp_path.iterdir()) == []
 
 
 def test_a_server_begins_in_an_empty_folder(tmp_path: Path) -> None:

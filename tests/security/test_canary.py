@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
@@ -36,6 +36,7 @@ from turnlog.http.logs import EmfSignals, log_calls
 from turnlog.ports import JOB_KINDS, Delivery
 from turnlog.routing import BY_NAME, ROUTES, Route
 from turnlog.server.lambda_calls import LocalContext, sqs_event
+from turnlog.server.local_server import HttpServer
 from turnlog.settings import Settings
 
 CANARY = "canary7f3a9c41"
@@ -669,11 +670,14 @@ def test_v2_a_refused_address_of_a_model_is_said_without_its_secrets(spec: str) 
     assert CANARY not in "".join(traceback.format_exception(raised.value))
 
 
-@pytest.mark.parametrize("token", [f"{CANARY}\n", f" {CANARY}", f"{CANARY}\0"])
+@pytest.mark.parametrize("token", ["", f"{CANARY}\n", f" {CANARY}", f"{CANARY} ", f"{CANARY}\0"])
 def test_v2_a_refused_token_is_not_said_again(token: str) -> None:
     with pytest.raises(InvalidInputError, match="token is empty, begins or ends with a space") as raised:
         Turnlog.open("https://api.example.com", token=token)
-    assert CANARY not in "".join(traceback.format_exception(raised.value))
+    with pytest.raises(InvalidInputError, match="token is empty, begins or ends with a space") as raised_by_server:
+        HttpServer(cast("Any", None), token=token)
+    errors = (raised.value, raised_by_server.value)
+    assert CANARY not in "".join(text for error in errors for text in traceback.format_exception(error))
 
 
 def test_v2_an_application_shows_no_secret() -> None:

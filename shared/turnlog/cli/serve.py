@@ -34,7 +34,7 @@ from turnlog.cli.options import (
     with_connection,
 )
 from turnlog.cli.screen import console, plain, print_json, table
-from turnlog.client.over_http import HttpBackend
+from turnlog.client.over_http import HttpBackend, header_value
 from turnlog.core.errors import InvalidInputError
 from turnlog.engines import SystemClock, location_url, shown_url, sqlite_path
 from turnlog.http.api import FILE, Admit, Answering, ApiAnswer, ApiRequest
@@ -223,6 +223,8 @@ def mcp(
     ] = None,
 ) -> None:
     """Serve sessions to MCP hosts: tools, resources and prompts for sessions, windows, recall, search and memories."""
+    if bearer is not None:
+        header_value("bearer", bearer)
     if http and bearer is None and not is_loopback(host):
         raise InvalidInputError(
             f"{host} can be reached from elsewhere: give a token with --bearer", code="bearer_needed"

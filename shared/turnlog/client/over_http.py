@@ -205,9 +205,9 @@ class HttpBackend:
         self._headers = {"Accept": "application/json", "User-Agent": f"turnlog-python/{__version__}"}
         for name, value in ((TENANT_HEADER, tenant), (USER_HEADER, user)):
             if value is not None:
-                self._headers[name] = _header_value(name, value)
+                self._headers[name] = header_value(name, value)
         if token is not None:
-            self._headers["Authorization"] = "Bearer " + _header_value("token", token)
+            self._headers["Authorization"] = "Bearer " + header_value("token", token)
         self._signer = signer_of(base, aws, has_token=token is not None)
         self.deadline_seconds = _seconds("deadline_seconds", deadline_seconds)
         self._max_tries = max_tries
@@ -248,7 +248,7 @@ class HttpBackend:
             headers["Content-Type"] = media_type or JSON
         if route.writes:
             key = self._ids.new_id() if idempotency_key is None else checked_key(idempotency_key)
-            headers[KEY_HEADER] = _header_value("idempotency_key", key)
+            headers[KEY_HEADER] = header_value("idempotency_key", key)
         call = HttpCall(route.method, self._prefix + _target(route, path or {}, query or {}), data, headers)
         deadline_seconds = self.deadline_seconds
         ends_ms = self._clock.now_ms() + round(deadline_seconds * 1000) if deadline_seconds is not None else None
@@ -392,7 +392,7 @@ def _needs_engine(detail: str) -> InvalidInputError:
     return InvalidInputError(f"a service {detail}", code="needs_engine")
 
 
-def _header_value(name: str, value: str) -> str:
+def header_value(name: str, value: str) -> str:
     """Return the value of a header. Raises `InvalidInputError`, without it, for a value that HTTP would trim or refuse."""
     if not value or value != value.strip() or not value.isprintable():
         raise InvalidInputError(f"{name} is empty, begins or ends with a space, or is not printable")

@@ -23,6 +23,7 @@ from waitress.utilities import BadRequest
 
 from turnlog import __version__
 from turnlog.app import Application
+from turnlog.client.over_http import header_value
 from turnlog.core.errors import (
     ForbiddenError,
     InvalidInputError,
@@ -109,7 +110,7 @@ class HttpServer:
         self._callers = Callers((host, *allowed_hosts))
         self._budget = ContentBudget(_CONTENT_BYTES, waiting=_WAITING, wait_seconds=_WAIT_SECONDS)
         self._answer_of = answer_of
-        self._token = token
+        self._token = None if token is None else header_value("token", token)
         self._is_read_only = read_only
         self._about = {"version": __version__, "read_only": read_only, **(about or {})}
         listening = _listening(host, port)

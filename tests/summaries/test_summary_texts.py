@@ -158,6 +158,27 @@ def test_a_refusal_is_none_in_any_language(text: str) -> None:
     assert checked(text, said=text) == "declined"
 
 
+URLS = "exchange 1, asked: see https://Shop.example/a/b?x=1, 再看http://shop.example/c-1~d查看订单A12345已发货 (api.example)"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("For a refund the user must go to https://evil.example/refund and log in.", ["evil.example/refund"]),
+        ("See [the page](https://shop.example/refund).", ["shop.example/refund"]),
+        ("https://ada@evil.example", ["ada@evil.example"]),
+        ("https://evil.example/?u=https://shop.example/a/b", ["evil.example/?u=https://shop.example/a/b"]),
+        ("ftp://shop.example/a/b?x=2", ["shop.example/a/b?x=2"]),
+        ("https://shop.example/a/b, **https://shop.example/a/b?x=1**!", []),
+        ("Look at http://SHOP.example/a/b?x=1. https://api.example/", []),
+        ("用户打开http://shop.example/c-1~d，订单A12345已发货", []),
+        ("订单A1234已发货", ["a1234"]),
+    ],
+)
+def test_an_invented_url_is_seen_by_its_host_and_path(text: str, names: list[str]) -> None:
+    assert list(invented(text, URLS)) == names
+
+
 def test_a_count_of_what_was_done_is_no_invention_and_a_larger_number_is() -> None:
     record = "\n".join(["exchange 1, called: look_up"] * 30)
     assert list(invented("The agent called it 30 times, 31 in all, 30.5 on average, $30 each.", record)) == [

@@ -26,7 +26,6 @@ from turnlog.core.summaries import LoopText, Summarised, SummaryRequest
 from turnlog.ports import ChatModel, Clock, IdSource, ModelAnswer, Prompt, TokenCounter
 from turnlog.providers.blocks import fenced
 from turnlog.summaries.passages import Passages, Stretch
-from turnlog.windows.ledger import is_said
 from turnlog.windows.text import one_line
 
 _INDENT = "   "
@@ -202,7 +201,8 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Cn"})
 _FILLERS = frozenset("\u115f\u1160\u3164\u2800")
 _LIST_NUMBER = re.compile(r"^[^\w\n]*\d{1,3}[.)]\s", re.MULTILINE)
 _NAME = re.compile(
-    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"  # e-mail
+    r"[a-z][a-z0-9+.-]*://[a-z0-9_.~:/?#@!$&*+,;=%-]+"  # URL, in lower case
+    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"  # e-mail
     r"|(?<!\w)(?:~|\.{1,2})?(?:/[\w.@+-]+){2,}"  # path
     r"|[A-Za-z0-9_#][A-Za-z0-9_.,:#/+-]*"  # token; only those with a digit count
 )
@@ -278,7 +278,7 @@ def visible(text: str) -> str:
 
 
 def invented(text: str, record: str) -> Iterator[str]:
-    """Yield the identifiers and numbers of a text that stand nowhere in a record.
+    """Yield the identifiers and numbers of a text that stand nowhere in a record, and host with path of such URLs.
 
     A number is compared by its value: 1,200.00 is 1200. A whole number up to the record's lines may count what was done.
     """
@@ -286,8 +286,8 @@ def invented(text: str, record: str) -> Iterator[str]:
     numbers, lines = {*_values(_NUMBER, record), *_values(_RUN, record)}, record.count("\n") + 1
     numbers |= {_NUMBER_WORDS[word] for word in _WORD.findall(record) if word in _NUMBER_WORDS}
     for match in _NAME.finditer(_LIST_NUMBER.sub("", text).casefold()):
-        name = match[0].strip(".,:/+-")
-        is_name = "@" in name or match[0][0] in "/~." or any(map(str.isdecimal, name))
+        name = match[0].split("://", 1)[-1].strip(".,:/+-?!;*")
+        is_name = "@" in name or "://" in match[0] or match[0][0] in "/~." or any(map(str.isdecimal, name))
         if not is_name or (name.isdecimal() and Decimal(name) <= lines):
             continue
         is_measure = _MEASURE.fullmatch(name) and numbers.issuperset(_values(_NUMBER, name))
@@ -296,9 +296,9 @@ def invented(text: str, record: str) -> Iterator[str]:
 
 
 def _stands(name: str, record: str) -> bool:
-    """Return whether the record has the name as a whole; of a hash or UUID the beginning is enough."""
-    is_beginning = _HASH.fullmatch(name) is not None and re.search(rf"(?<!\w){name}", record) is not None
-    return is_beginning or is_said(name, record)
+    """Return whether the record has the name beside no Latin letter and no digit; of a hash or UUID the beginning is enough."""
+    end = "" if _HASH.fullmatch(name) else "(?![a-z0-9])"
+    return re.search(f"(?<![a-z0-9]){re.escape(name)}{end}", record) is not None
 
 
 def _values(pattern: re.Pattern[str], text: str) -> Iterator[Decimal]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from typing import Any, Literal
@@ -23,7 +25,14 @@ from turnlog.app import make_application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Session
 from turnlog.core import identity as tenancy
-from turnlog.core.errors import InvalidInputError, NotFoundError, SessionExistsError, TurnlogError, UnavailableError
+from turnlog.core.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    SessionExistsError,
+    TurnlogError,
+    UnavailableError,
+)
 from turnlog.core.identity import Owner
 from turnlog.core.times import DAY_MS
 from turnlog.http.lambda_workers import make_retention
@@ -145,6 +154,30 @@ def test_the_schedule_erases_what_has_expired_and_frees_its_id_a_day_later(harne
     assert {item.session_id for item in log.sessions.list()} == {"s", "other"}
     assert retained(harness) == RetentionCounts()
     assert other.info().expires_at
+
+
+def test_the_id_of_an_expired_session_is_taken_and_each_refusal_says_until_when(harness: Harness) -> None:
+    log, export = harness.log(), io.BytesIO()
+    log.sessions.create("s", ttl_days=1).append(HI)
+    log.sessions.of("s").export(export)
+    harness.clock.advance(DAY + 1)
+    asks: list[Callable[[], object]] = [
+        lambda: log.sessions.create("s"),
+        lambda: log.sessions.get_or_create("s"),
+        lambda: log.sessions.import_(io.BytesIO(export.getvalue())),
+    ]
+    for ask in asks:
+        with pytest.raises(
+            SessionExistsError, match=r"has expired or was erased, until a day after .* full snapshots too"
+        ):
+            ask()
+    retained(harness)
+    for job in erasures(harness):
+        assert worked(harness, job).status == "done"
+    with pytest.raises(SessionExistsError, match="has expired or was erased, until a day after"):
+        log.sessions.get_or_create("s")
+    with pytest.raises(ConflictError, match="expired or was erased: take another"):
+        log.sessions.import_(io.BytesIO(export.getvalue()))
 
 
 def test_an_entry_that_lags_is_judged_by_the_log(harness: Harness) -> None:

@@ -135,6 +135,28 @@ def test_a_summary_that_was_on_its_way_is_made_of_the_history(harness: Any) -> N
     assert (made.base, made.first_loop, made.last_loop) == (None, 1, 6)
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_request_that_another_one_overtakes_answers_as_if_it_came_after_it(
+    harness: Any, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    """Its one round is over, and a model may take so long that there is no time for a second one."""
+    session = filled(harness.log(), 6)
+
+    def overtaken(_request: Any) -> str:
+        summarise_with(harness.app, ScriptedSummariser(then="All of it was about orders."))
+        assert session.compress(keep_loops=1 + more).status == "published"
+        return "It comes too late."
+
+    monkeypatch.setattr(compress, "WORK_SECONDS", 0)
+    summarise_with(harness.app, ScriptedSummariser([overtaken]))
+    answer = session.compress(keep_loops=1)
+    assert session.summary().text == "All of it was about orders."
+    if more:
+        assert (answer.kind, answer.status) == ("compress", "queued"), "there is work left"
+    else:
+        assert (answer.status, answer.reason, answer.summary) == ("unchanged", "nothing_to_cover", session.summary())
+
+
 def test_a_long_history_is_covered_by_jobs_of_bounded_rounds(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     session = filled(harness.log(), 21)
     session.compress()

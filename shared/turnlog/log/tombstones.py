@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from zlib import crc32
 
-from turnlog.core.errors import ConflictError
+from turnlog.core.errors import ConflictError, SessionExistsError
 from turnlog.core.identity import Owner
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_POSITION
@@ -194,6 +194,14 @@ def still_erased(wait_ms: int) -> ConflictError:
         "or under another id at once",
         code="session_expiring",
         retry_after_seconds=max(1, -(-wait_ms // 1000)),
+    )
+
+
+def id_taken(session_id: str) -> SessionExistsError:
+    """Return the error for a session or import under an id whose session is gone while tombstones keep it taken."""
+    return SessionExistsError(
+        f"the id {session_id!r} is taken: by a session that has expired or was erased, until a day after all of it is gone, "
+        "its full snapshots too; or by an import to be repeated or erased"
     )
 
 

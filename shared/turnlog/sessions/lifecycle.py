@@ -22,6 +22,7 @@ from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import CREATION, Header, following
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.request_keys import RequestKey, raw_request_key, request_key
+from turnlog.log.tombstones import id_taken
 from turnlog.ports import Absent, Less, TokenCounter, get_item
 from turnlog.sessions.incoming import Incoming, message_event
 from turnlog.sessions.models import Bootstrap, CreateSession, ForkPoint, Session
@@ -166,14 +167,13 @@ class CreateSessions:
         return Created(session_answer(keys, self.log.full_settings(keys, tail), tail.header), False)
 
     def _existing(self, keys: SessionKeys) -> tuple[Tail, Commit]:
-        """Return the end of a session's log and its first commit. `SessionExistsError` while the id of an erased one is taken."""
+        """Return the end of a session's log and its first commit. Raises `SessionExistsError` for one that is gone."""
         try:
             tail, first = self.log.commits.tail(keys), self.log.commits.begin(keys)
         except NotFoundError:
             first = None
         if first is None:
-            message = f"the id {keys.session_id!r} is taken for a day after an erasure, or by an import to be repeated or erased"
-            raise SessionExistsError(message)
+            raise id_taken(keys.session_id)
         return tail, first
 
     def _answer_created(self, keys: SessionKeys, first: Commit) -> Session:

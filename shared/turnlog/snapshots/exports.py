@@ -30,7 +30,7 @@ from turnlog.log.lines import Redacted, settings_object
 from turnlog.log.links import Link, Links
 from turnlog.log.payloads import Payloads
 from turnlog.log.request_keys import request_key
-from turnlog.log.tombstones import MATERIALISING
+from turnlog.log.tombstones import MATERIALISING, id_taken
 from turnlog.memory.read import memory_answer
 from turnlog.ports import BlobStore, MemoryEngine, Query, pages
 from turnlog.sessions.document_models import DocumentWrite
@@ -282,7 +282,8 @@ class ImportSessions:
 
     def _existing(self, keys: SessionKeys, body: ImportCommits, last_hash: bytes) -> Imported:
         """Return the answer for a session that has this very history; else raise `SessionExistsError`."""
-        self._log.commits.tail(keys)
+        if self._log.commits.find_tail(keys) is None:
+            raise id_taken(keys.session_id)
         commit = self._log.commits.find_holding(keys, body.head)
         if commit is None or commit.header.last != body.head or commit.header.hash != last_hash:
             raise never_added(keys.session_id)

@@ -101,7 +101,7 @@ class Materialiser:
             condition = Equal(SINCE, since_of(tombstone))
         lost = self._items.put(claim, condition=condition)
         if lost is not None and lost.existing is None:
-            raise ConflictError("the session of this id was erased: take another id", code="session_erased")
+            raise ConflictError("the session of this id expired or was erased: take another", code="session_erased")
         return lost is None
 
     def add(self, keys: SessionKeys, commits: Iterable[SealedCommit], blob_of: BlobOf) -> None:
@@ -187,7 +187,7 @@ def _is_claim(existing: Item, first: SealedCommit, token: bytes, *, again: bool)
     if _KIND not in existing and again and keeps_snapshots(existing):
         raise still_erased(QUIET_MS)
     if _KIND not in existing:
-        raise ConflictError("the session of this id was erased: take another id", code="session_erased")
+        raise ConflictError("the session of this id expired or was erased: take another", code="session_erased")
     if existing.get("h") != first.item["h"]:
         raise SessionExistsError("there is another session of this id")
     return False

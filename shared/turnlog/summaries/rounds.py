@@ -191,9 +191,19 @@ class Rounds:
         event = replace(event, base=base.event.position if base is not None else 0)
         published = self._publish(attempt, event, read=tail.header, has_more=history.has_more)
         if published is None:
-            # Another summary, a rewind or a redaction came in between: the next round starts from the new state.
-            return RoundResult(False, None, base, True)
+            return self._overtaken(keys, scope, tail.header)
         return RoundResult(True, None, published, history.has_more)
+
+    def _overtaken(self, keys: SessionKeys, scope: _Scope, read: Header) -> RoundResult:
+        """Return the result of a round before whose end another summary, a rewind or a redaction came: as if it began now.
+
+        Where something is left to cover, the next round starts from the new state.
+        """
+        header = self.log.commits.tail(keys).header
+        base = Summaries(self.log).current(keys, header.summary)
+        has_more = (header.rewound, header.redacted) != (read.rewound, read.redacted)
+        has_more = has_more or scope.goes_beyond(base.event if base is not None else None)
+        return RoundResult(False, None if has_more else "nothing_to_cover", base, has_more)
 
     def _reach(self, header: Header, settings: SessionSettings, max_tokens: int) -> Reach:
         """Return how far the policy lets a summary of ``max_tokens`` reach at a header."""

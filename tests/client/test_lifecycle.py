@@ -133,6 +133,15 @@ def test_get_or_create_gives_one_session_to_all_who_ask_at_once(url: str) -> Non
             log.sessions.create("a")
 
 
+def test_an_engine_whose_extra_is_missing_says_what_to_install() -> None:
+    """In a process of its own, which has not imported the engine yet."""
+    program = (
+        "import sys; sys.modules['botocore'] = None; from turnlog import Turnlog; Turnlog.open('dynamodb://t?bucket=b')"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert "InvalidInputError: dynamodb:// needs boto3: pip install 'turnlog[aws]'" in result.stderr
+
+
 @pytest.mark.network
 def test_objects_of_one_session_are_equal_within_a_log(url: str) -> None:
     with Turnlog.open(url) as log, Turnlog.open(url) as other:

@@ -316,7 +316,13 @@ def open_backend(
         raise InvalidInputError("summariser is not awaited: give lambda prompt: asyncio.run(FUNCTION(prompt))")
     model = FunctionModel(summariser) if summariser is not None else None
     owner = Owner.of(tenant, user)
-    app = make_application(Settings.from_environment().model_copy(update={"engine": url}), summary_model=model)
+    settings = Settings.from_environment().model_copy(update={"engine": url})
+    try:
+        app = make_application(settings, summary_model=model)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "botocore":
+            raise
+        raise InvalidInputError("dynamodb:// needs boto3: pip install 'turnlog[aws]'", code="extra_missing") from error
     is_embedded = app.engine.next_job_ms is not None
     if worker and not is_embedded:
         raise InvalidInputError(

@@ -49,6 +49,8 @@ def test_the_file_of_a_session_whose_id_has_a_slash_lies_here(data: Path) -> Non
 
 
 def test_an_export_comes_back_by_import(data: Path, tmp_path: Path) -> None:
+    for options in ((), ("whole", "--full")):
+        ok("snapshot", "create", SESSION, *options, "--data", data)
     said = ok("export", SESSION, "--data", data)
     assert said.startswith(f"{SESSION}.zip: 1 session, ")
     with zipfile.ZipFile(tmp_path / f"{SESSION}.zip") as resource:
@@ -60,6 +62,8 @@ def test_an_export_comes_back_by_import(data: Path, tmp_path: Path) -> None:
     assert [session["status"] for session in dry["sessions"]] == ["new"]
     first, second = (as_json("import", "all.zip", "--data", tmp_path / "new") for _ in range(2))
     assert [(session["shape"], session["status"]) for session in first["sessions"]] == [("turnlog", "new")]
+    assert dry["totals"]["changed"] == first["totals"]["changed"] == {"full_snapshot_is_ref": 1}
+    assert first["totals"]["warnings"] == second["totals"]["changed"] == {}
     assert [session["status"] for session in second["sessions"]] == ["same"]
     assert as_json("show", SESSION, "--data", tmp_path / "new") == before
     refused("export", "--data", data, code=2, says="name a session, or give --me")

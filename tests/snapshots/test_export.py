@@ -160,6 +160,53 @@ def test_documents_come_back_with_their_session(harness: Harness, monkeypatch: p
     assert lines == members(data)["sessions/s/documents.jsonl"]
 
 
+def test_snapshots_come_back_with_their_session(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names, pins, notes, times and places; a full one as a ref, and never in silence one whose commit is not in the log."""
+    monkeypatch.setattr(exports, "MAX_WRITTEN", 2)
+    session = harness.log().sessions.create("s", snapshots={"every_loops": 1})
+    for number in range(4):
+        harness.clock.advance(1_000)
+        session.append({"role": "user", "content": f"question {number}"}, {"role": "assistant", "content": "yes"})
+        session.create_snapshot("twice", metadata={"ticket": number}, pinned=number == 0, agent_id="planner")
+    session.create_snapshot("whole", kind="full", pinned=True)
+    session.rewind(5)
+    data, originals = exported(session), list(session.snapshots())
+    other = harness.log(user="eve")
+    (answer,) = other.sessions.import_(io.BytesIO(data), session_id="copy")
+    assert (answer.status, answer.snapshots_left_out) == ("imported", 0)
+    copy, refs = other.sessions.get("copy"), originals[1:]
+    whole, *copied = copy.snapshots()
+    assert copied == refs
+    assert (whole.name, whole.pinned, whole.kind, whole.position) == ("whole", True, "ref", originals[0].position)
+    assert copy.snapshot("twice").position == originals[1].position, "a name stands for the newest"
+    assert copy.restore_snapshot("whole", session_id="back").messages == 8
+    assert other.sessions.import_(io.BytesIO(data), session_id="copy")[0].status == "existing"
+    harness.clock.advance(1_000)
+    copy.append({"role": "user", "content": "more"}, {"role": "assistant", "content": "yes"})
+    automatic = [item for item in copy.snapshots() if item.metadata == {"automatic": True}]
+    assert len(automatic) == len([item for item in session.snapshots() if item.metadata == {"automatic": True}]) + 1
+    result = members(data)
+    lines = result["sessions/s/snapshots.jsonl"]
+    result["sessions/s/snapshots.jsonl"] = lines.replace(refs[0].sha256.encode(), b"0" * 32)
+    (answer,) = other.sessions.import_(io.BytesIO(zipped(result)), session_id="other")
+    gone = sum(refs[0].sha256.encode() in line for line in lines.splitlines())
+    assert answer.snapshots_left_out == gone == 2
+    assert len(list(other.sessions.get("other").snapshots())) == len(originals) - gone
+
+
+@pytest.mark.parametrize("change", [{"created_at": "2026-13-01T00:00:00Z"}, {"agent_id": "a b"}, {"snapshot_id": "x"}])
+def test_a_line_that_is_no_snapshot_is_refused_and_nothing_is_seen(harness: Harness, change: dict[str, Any]) -> None:
+    session = filled(harness.log(), 4)
+    session.create_snapshot("point")
+    result = members(exported(session))
+    line = json.loads(result["sessions/s/snapshots.jsonl"])
+    result["sessions/s/snapshots.jsonl"] = encode_json({**line, **change}) + b"\n"
+    other = harness.log(user="eve")
+    with pytest.raises(InvalidInputError, match="|".join([*change, "RFC 3339", "agent id"])):
+        other.sessions.import_(io.BytesIO(zipped(result)))
+    assert list(other.sessions.list()) == []
+
+
 @pytest.mark.network
 def test_the_largest_commits_that_there_can_be_come_back_over_http(tmp_path: Path) -> None:
     """An append of 4 MB is one line of the export, and fits into a request of the import, whatever has to be escaped in it; so do
@@ -456,6 +503,7 @@ def test_d1_a_fault_at_every_call_of_an_import(harness: Any, monkeypatch: pytest
     for size in (100, 9_000, 80_000):
         session.append(said(0), {"role": "user", "content": noise(size)})
     session.documents.put_many({"a": b"1", "b": b"2", "c": noise(600_000).encode()})
+    points = [session.create_snapshot("point"), session.create_snapshot("point")]
     data, messages, kept = exported(session), list(session.messages()), list(session.documents.list())
     calls, at = 0, 0
     while at <= calls:
@@ -473,6 +521,7 @@ def test_d1_a_fault_at_every_call_of_an_import(harness: Any, monkeypatch: pytest
         assert list(value.messages()) == messages
         assert value.state().state == {"a": 1}
         assert list(value.documents.list()) == kept
+        assert list(value.snapshots()) == points[::-1]
         at += step_of(harness)
     assert at > 15
     assert len(list(log.sessions.list())) == len(range(0, at, step_of(harness))) + 1

@@ -22,6 +22,7 @@ from turnlog.core.identity import is_session_id, safe_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import batches
 from turnlog.jobs.models import Job
+from turnlog.sessions.document_models import MAX_WRITTEN
 from turnlog.snapshots.export_routes import FORMAT, READ_VERSIONS, Export, Imported
 
 MAX_BATCH_BYTES, MAX_BATCH_COMMITS = 4 * 1024 * 1024, 500
@@ -72,6 +73,8 @@ class SessionImports(OwnerResource):
         checked before anything is written; `InvalidInputError` says what is wrong. A repeated import continues where the last
         one stopped.
 
+        A ``full`` snapshot comes back as a ``ref``; ``snapshots_left_out`` of the answer counts those that don't come back.
+
         Documents are bytes that a framework reads later, and some frameworks build objects of any class from them. Pass
         ``documents=False`` for a file that you do not trust.
         """
@@ -98,27 +101,34 @@ def import_checked(
     """
     path = {"session_id": session_id if session_id is not None else exported.session_id}
     parts = _parts(export, exported.session_id, documents)
-    part = next(parts, None)
+    part, left_out = next(parts, None), 0
     while part is not None:
         following = next(parts, None)
         body = {"head": exported.head, "hash": exported.hash, **part}
-        if following is not None and "documents" in following:
+        if following is not None and "commits" not in following:
             body["more"] = True
         answer: Imported = backend.call("import_session", path=path, body=body)
         if on_positions is not None:
             on_positions(answer.position)
+        left_out += answer.snapshots_left_out
         if answer.status != "partial":
-            return answer
+            return answer.model_copy(update={"snapshots_left_out": left_out})
         part = following
     raise UnavailableError("the log of the export ends before its head", code="bad_export")
 
 
 def _parts(export: ExportFile, name: str, documents: bool) -> Iterator[dict[str, Any]]:
-    """Yield the bodies of the import requests: commits first, then documents."""
+    """Yield the bodies of the import requests: commits first, then documents and snapshots."""
     for batch in export.batches(name, max_bytes=MAX_BATCH_BYTES, max_commits=MAX_BATCH_COMMITS):
         yield {"commits": batch}
     for entries in document_batches(export.documents(name)) if documents else ():
         yield {"documents": entries}
+    for lines in batches(export.snapshots(name), _metadata_chars, max_size=MAX_BATCH_BYTES, max_count=MAX_WRITTEN):
+        yield {"snapshots": lines}
+
+
+def _metadata_chars(snapshot: dict[str, Any]) -> int:
+    return len(json.dumps(snapshot))
 
 
 def _saved(
@@ -259,15 +269,23 @@ class ExportFile:
 
     def documents(self, session_id: str) -> Iterator[dict[str, Any]]:
         """Yield the lines of a session's documents. Exports of version 1 have none."""
-        name = f"{_folder(session_id)}documents.jsonl"
+        return self._objects(session_id, "documents.jsonl", "data")
+
+    def snapshots(self, session_id: str) -> Iterator[dict[str, Any]]:
+        """Yield the lines of a session's snapshots, newest first."""
+        return self._objects(session_id, "snapshots.jsonl", "kind")
+
+    def _objects(self, session_id: str, member: str, field: str) -> Iterator[dict[str, Any]]:
+        """Yield the lines of a member. Raises `InvalidInputError` for one that is no object with a text ``field``."""
+        name = _folder(session_id) + member
         for line in self._lines(name) if name in self._members else ():
             try:
-                document = json.loads(line)
-                if not isinstance(document["data"], str):
-                    raise TypeError("data")
+                value = json.loads(line)
+                if not isinstance(value[field], str):
+                    raise TypeError(field)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise _bad("a line is not a document") from error
-            yield document
+                raise _bad(f"a line of {member} is not valid") from error
+            yield value
 
     def check(self) -> None:
         """Compare every member with its hash, size and line count in the manifest; raise `InvalidInputError` when they differ."""

@@ -292,6 +292,7 @@ _PROBLEMS = {
 }
 
 SHAPES = {
+    r"^[0-9]{13}-[A-Za-z0-9_-]{1,50}$": "the id of a snapshot",
     r"^[1-9][0-9]{0,11}\.(0|[1-9][0-9]{0,5})$": "the ref of a call, like 12.0",
     r"^[A-Za-z][A-Za-z0-9_.:-]{0,63}$": "a letter and up to 63 letters, digits and _ . : -",
     r"^[!-~]{1,64}$": "1 to 64 printable ASCII characters without spaces",

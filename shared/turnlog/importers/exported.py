@@ -8,7 +8,7 @@ from zipfile import BadZipFile, ZipFile
 from turnlog.client.exports import MANIFEST, ExportedSession, ExportFile, import_checked
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError
-from turnlog.importers.models import SessionReport, SourceFile
+from turnlog.importers.models import SessionReport, SourceFile, SourceRemark
 from turnlog.snapshots.export_routes import never_added
 
 SHAPE = "turnlog"
@@ -33,11 +33,13 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool) -> Iterator[SessionReport
         export.check()
         for exported in export.sessions():
             error: InvalidInputError | ConflictError | None = None
+            left_out = 0
             try:
                 if dry_run:
                     status = _compare(log, exported)
                 else:
                     answer = import_checked(log.backend, export, exported, documents=file.documents)
+                    left_out = answer.snapshots_left_out
                     status = "new" if answer.status == "imported" else "same"
             except (InvalidInputError, ConflictError) as refusal:
                 status, error = "refused", refusal
@@ -50,8 +52,20 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool) -> Iterator[SessionReport
                 messages=exported.messages,
                 present=exported.messages if status == "same" else 0,
                 written=exported.messages if status == "new" and not dry_run else 0,
+                changed=_as_refs(export, exported) if status == "new" else [],
+                warnings=[SourceRemark("snapshots", "snapshot_left_out")] * left_out,
                 error=error,
             )
+
+
+def _as_refs(export: ExportFile, exported: ExportedSession) -> list[SourceRemark]:
+    """Return a remark for each full snapshot, which comes back as a ``ref``. Older exports say not where it points to."""
+    snapshots = export.snapshots(exported.session_id)
+    return [
+        SourceRemark(f"snapshot {snapshot.get('snapshot_id')}", "full_snapshot_is_ref")
+        for snapshot in snapshots
+        if snapshot["kind"] == "full" and "hash" in snapshot
+    ]
 
 
 def _compare(log: Turnlog, exported: ExportedSession) -> str:

@@ -280,13 +280,16 @@ def _check_selection(body: ReadDocuments) -> None:
 def exported_writing(document: ExportedDocument, pointer: str) -> DocumentWrite:
     """Return the write that imports an exported document. It never replaces a document."""
     key = check_document_key(document.key, pointer=f"{pointer}/key")
-    try:
-        updated_ms = milliseconds_of(document.updated_at)
-    except (ValueError, OverflowError):
-        updated_ms = -1
-    if not 0 <= updated_ms <= LAST_MS:
-        raise _invalid(f"{pointer}/updated_at", "not a time of RFC 3339 from 1970 on")
+    updated_ms = exported_ms(document.updated_at, f"{pointer}/updated_at")
     return DocumentWrite(key, document.data, document.revision, "", updated_ms)
+
+
+def exported_ms(text: str, pointer: str) -> int:
+    """Return the time of an exported line in milliseconds. Raises `InvalidInputError` for any other text."""
+    with suppress(ValueError, OverflowError):
+        if 0 <= (time_ms := milliseconds_of(text)) <= LAST_MS:
+            return time_ms
+    raise _invalid(pointer, "not a time of RFC 3339 from 1970 on")
 
 
 def _writing(document: NewDocument, salt: bytes, pointer: str) -> DocumentWrite:

@@ -12,6 +12,7 @@ from turnlog.core.models import Answer, Body, JsonObjectField
 from turnlog.jobs.models import Job
 from turnlog.routing import HttpRequest, Query, Response, Route, read_body
 from turnlog.sessions.document_models import MAX_WRITTEN, Base64, Key
+from turnlog.snapshots.routes import SnapshotName
 
 if TYPE_CHECKING:
     from turnlog.app import Application
@@ -49,12 +50,29 @@ class ExportedDocument(Body):
     updated_at: Annotated[str, Field(max_length=64)]
 
 
+class ExportedSnapshot(Body):
+    """A line of ``snapshots.jsonl``. ``hash`` is the chain hash at its position, as ``sha256`` of a ``ref`` is."""
+
+    snapshot_id: Annotated[str, Field(pattern=r"^[0-9]{13}-[A-Za-z0-9_-]{1,50}$")]
+    name: SnapshotName | None
+    agent_id: str | None
+    kind: Literal["ref", "full"]
+    position: Annotated[int, Field(ge=1, le=MAX_POSITION)]
+    created_at: Annotated[str, Field(max_length=64)]
+    size_bytes: int
+    sha256: str
+    hash: str = ""
+    status: Literal["ready"]
+    pinned: bool
+    metadata: JsonObjectField | None
+
+
 class ImportCommits(Body):
     """Commits of an exported session, in order, as lines of its ``log.jsonl``.
 
-    With the last commits, or after them, come documents as lines of ``documents.jsonl``. ``head`` and ``hash`` are the
-    session's, from the manifest. The session appears with its last commit; with ``more``, it appears with a later request
-    that has no ``more``.
+    With the last commits, or after them, come lines of ``documents.jsonl`` and of ``snapshots.jsonl``. ``head`` and ``hash``
+    are the session's, from the manifest. The session appears with its last commit; with ``more``, it appears with a later
+    request that has no ``more``.
     """
 
     head: Annotated[int, Field(ge=1, le=MAX_POSITION)]
@@ -63,8 +81,11 @@ class ImportCommits(Body):
         default_factory=list, description="Lines as text, or as JSON objects, which makes long lines shorter"
     )
     documents: Annotated[list[ExportedDocument], Field(max_length=MAX_WRITTEN)] = Field(default_factory=list)
+    snapshots: Annotated[list[ExportedSnapshot], Field(max_length=MAX_WRITTEN)] = Field(
+        default_factory=list, description="A `full` one comes back as a `ref`"
+    )
     more: bool = Field(
-        default=False, description="Documents follow in a later request: the session does not appear yet"
+        default=False, description="More lines follow in a later request: the session does not appear yet"
     )
 
 
@@ -72,12 +93,13 @@ class Imported(Answer):
     """The state of an import.
 
     ``status`` is ``partial`` while something is missing, and ``existing`` for a session that already existed with this
-    history up to ``head`` or beyond.
+    history up to ``head`` or beyond. ``snapshots_left_out`` counts the snapshots whose commit the imported log does not have.
     """
 
     session_id: str
     status: Literal["partial", "imported", "existing"]
     position: int
+    snapshots_left_out: int = 0
 
 
 def never_added(session_id: str) -> SessionExistsError:

@@ -1,7 +1,7 @@
 """Export one session, or all of a person's data, as a zip of JSON Lines with a manifest; and import sessions from it.
 
 An export is streamed: at most a page is in memory. Each session has readable files (``session.json``, ``messages.jsonl``,
-``state.json``, ``history.jsonl``, ``snapshots.jsonl``). ``log.jsonl`` and ``documents.jsonl`` are what an import makes an
+``state.json``, ``history.jsonl``). ``log.jsonl``, ``documents.jsonl`` and ``snapshots.jsonl`` are what an import makes an
 equal session from. The file does not name the owner.
 """
 
@@ -29,6 +29,7 @@ from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKey
 from turnlog.log.lines import Redacted, settings_object
 from turnlog.log.links import Link, Links
 from turnlog.log.payloads import Payloads
+from turnlog.log.records import Record
 from turnlog.log.request_keys import request_key
 from turnlog.log.tombstones import MATERIALISING, id_taken
 from turnlog.memory.read import memory_answer
@@ -45,12 +46,13 @@ from turnlog.snapshots.export_routes import (
     FORMAT,
     FORMAT_VERSION,
     Export,
+    ExportedSnapshot,
     ExportSession,
     ImportCommits,
     Imported,
     never_added,
 )
-from turnlog.snapshots.lifecycle import snapshot_fields
+from turnlog.snapshots.lifecycle import exported_record, ref_content, snapshot_fields
 from turnlog.snapshots.materialise import Materialiser
 from turnlog.snapshots.restore import add_restore_note
 from turnlog.snapshots.segment_format import SealedCommit
@@ -146,7 +148,9 @@ class ExportSessions:
             "messages.jsonl": self._messages(keys, header, redacted),
             "state.json": [encode_json({"state": state.value, "version": state.version})],
             "history.jsonl": self._history(keys, header),
-            "snapshots.jsonl": (encode_json(snapshot_fields(record)) for record in records),
+            "snapshots.jsonl": (
+                encode_json({**snapshot_fields(record), "hash": record.content["hash"]}) for record in records
+            ),
             "log.jsonl": self._commits(keys, header.last, redacted),
             "documents.jsonl": (encode_json(document_line(document)) for document in self.documents.every(keys)),
         }
@@ -222,6 +226,7 @@ class ImportSessions:
         token = sha256(f"import {body.head} {body.hash}".encode()).digest()[:16]
         writings = [exported_writing(document, f"/documents/{index}") for index, document in enumerate(body.documents)]
         check_distinct([writing.key for writing in writings])
+        snapshots = [exported_record(line, f"/snapshots/{index}") for index, line in enumerate(body.snapshots)]
         first = position_in(body.commits[0])[0] if body.commits else body.head + 1
         if first > 1 and self._log.items.get_many([keys.meta]).get(keys.meta, {}).get(MATERIALISING) != token:
             return self._existing(keys, body, last_hash)
@@ -229,7 +234,7 @@ class ImportSessions:
             newest = self._materialiser.ending_at(keys, body.head)
             if newest is None or newest.hash != last_hash:
                 raise ConflictError(f"the commit before position {body.head + 1} is not here yet", code="import_gap")
-            return self._rest(keys, body, newest, writings, token)
+            return self._rest(keys, body, newest, writings, snapshots, token)
         commits = self._checked(keys, first, body)
         if first == 1:
             event = next(iter(commits[0].events), None)
@@ -238,24 +243,46 @@ class ImportSessions:
             if not self._materialiser.begin(keys, commits[0], token):
                 return self._existing(keys, body, last_hash)
         self._materialiser.add(keys, commits, _no_blob)
-        return self._rest(keys, body, commits[-1].commit.header, writings, token)
+        return self._rest(keys, body, commits[-1].commit.header, writings, snapshots, token)
 
     def _rest(
-        self, keys: SessionKeys, body: ImportCommits, newest: Header, writings: Sequence[DocumentWrite], token: bytes
+        self,
+        keys: SessionKeys,
+        body: ImportCommits,
+        newest: Header,
+        writings: Sequence[DocumentWrite],
+        snapshots: Sequence[Record],
+        token: bytes,
     ) -> Imported:
-        """Write the documents, and show the session when nothing more is to follow."""
-        if writings and newest.last < body.head:
-            raise InvalidInputError("documents must not come before the last commit", code="bad_export")
+        """Write the documents and snapshots, and show the session when nothing more is to follow."""
+        if (writings or snapshots) and newest.last < body.head:
+            raise InvalidInputError("documents and snapshots must not come before the last commit", code="bad_export")
         if writings:
             # Existing documents stay: another try wrote them, or somebody who has seen the session since.
             self._documents.write_many(keys, writings)
+        pairs = zip(body.snapshots, snapshots, strict=True)
+        left_out = sum(not self._put_snapshot(keys, line, record) for line, record in pairs)
+        answer = Imported(
+            session_id=keys.session_id, status="partial", position=newest.last, snapshots_left_out=left_out
+        )
         if newest.last < body.head or body.more:
-            return Imported(session_id=keys.session_id, status="partial", position=newest.last)
+            return answer
         if newest.expires_ms is not None and self._log.clock.now_ms() >= newest.expires_ms:
             # A note renews the session's time: without it the session would be expired already.
             newest = add_restore_note(self._log, keys, newest, token, {"imported": True, "position": newest.last})
         self._materialiser.finish(keys, newest, token)
-        return Imported(session_id=keys.session_id, status="imported", position=body.head)
+        return answer.model_copy(update={"status": "imported", "position": body.head})
+
+    def _put_snapshot(self, keys: SessionKeys, line: ExportedSnapshot, record: Record) -> bool:
+        """Store a snapshot as a ``ref``. Return False when the log has not the commit that it was made at."""
+        header = self._materialiser.ending_at(keys, line.position)
+        if header is None or header.hash.hex() != (line.hash or line.sha256):
+            return False
+        record = replace(record, content={**ref_content(header), **record.content})
+        self._log.records.create(keys.snapshots, record)
+        if line.name is not None:
+            self._log.records.point_name(keys.snapshots, line.name, record)
+        return True
 
     def _checked(self, keys: SessionKeys, first: int, body: ImportCommits) -> list[SealedCommit]:
         """Return the commits of the batch; they must follow one another and the commits that are already stored."""

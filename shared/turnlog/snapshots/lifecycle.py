@@ -28,8 +28,10 @@ from turnlog.log.records import DELETED, Record, Records
 from turnlog.log.request_keys import raw_request_key, request_key
 from turnlog.log.tombstones import MATERIALISING, SlotLeases, keeps_snapshots
 from turnlog.ports import BlobStore
+from turnlog.sessions.documents import exported_ms
 from turnlog.sessions.models import SnapshotPolicy
 from turnlog.sessions.session_log import LogUseCase, SessionLog
+from turnlog.snapshots.export_routes import ExportedSnapshot
 from turnlog.snapshots.full import FullSnapshots, kept_by, parts_content, parts_of
 from turnlog.snapshots.routes import CreateSnapshot, Snapshot, SnapshotDeleted, SnapshotPage
 
@@ -41,6 +43,8 @@ MAX_UNSEALED = 8
 """Most unsealed stretches that a request seals itself; with more of them, the snapshot becomes a job."""
 _REQUEST_MS, _JOB_MS = 10_000, 120_000
 _READY = "ready"
+_AUTOMATIC: JsonObject = {"automatic": True}
+"""Metadata of an automatic snapshot."""
 
 
 class SnapshotCleaner:
@@ -273,6 +277,16 @@ def ref_content(header: Header) -> JsonObject:
     return {"kind": "ref", "position": header.last, "commit": header.first, "hash": header.hash.hex()}
 
 
+def exported_record(line: ExportedSnapshot, pointer: str) -> Record:
+    """Return the record of an exported snapshot, as yet without the fields of `ref_content`."""
+    if line.agent_id is not None:
+        check_agent_id(line.agent_id, pointer=f"{pointer}/agent_id")
+    content: JsonObject = {"name": line.name, "agent": line.agent_id, "metadata": line.metadata}
+    flags = {"pinned": line.pinned, "auto": line.name is None and line.metadata == _AUTOMATIC}
+    content |= {name: True for name, is_set in flags.items() if is_set}
+    return Record(line.snapshot_id, exported_ms(line.created_at, f"{pointer}/created_at"), _READY, content)
+
+
 def find_snapshot(records: Records, keys: SessionKeys, snapshot: str) -> Record:
     """Return a snapshot by id or name. Raises `NotFoundError` for an unknown one."""
     records.check_there(keys)
@@ -328,7 +342,7 @@ class AutomaticSnapshots:
         if policy.every_loops is None or _ended(header) // policy.every_loops <= _ended(before) // policy.every_loops:
             return
         record_id = f"{header.time_ms:013d}-{short_hash(f'automatic {session_id} {header.first}').hex()}"
-        content = ref_content(before) | {"name": None, "agent": None, "metadata": {"automatic": True}, "auto": True}
+        content = ref_content(before) | {"name": None, "agent": None, "metadata": _AUTOMATIC, "auto": True}
         with suppress(UnavailableError):
             record = self._log.records.create(keys.snapshots, Record(record_id, header.time_ms, _READY, content))
             self._clean.older(keys, record, keep=policy.keep)

@@ -213,6 +213,7 @@ def test_the_requests_of_a_window_have_a_limit(moto: Harness) -> None:
     with moto.meter.measure() as spent:
         assert ORDER in part(session.context())
     read = OF_A_WINDOW.scanned + OF_A_WINDOW.looked_into
-    # The list and the words; of each session its end, its segments and its messages; and this session's own segments.
-    assert sum(spent.requests.values()) <= sum(plain.requests.values()) + 2 + 3 * read + 2
+    # The list, the words and whether they are complete; of each session its end, its segments and its messages; and
+    # this session's own segments.
+    assert sum(spent.requests.values()) <= sum(plain.requests.values()) + 3 + 3 * read + 2
     assert spent.write_units == 0

@@ -19,8 +19,8 @@ from turnlog.log.keys import SessionKeys
 from turnlog.ports import Key
 from turnlog.search import over_sessions as search_sessions
 from turnlog.search import session_words
-from turnlog.search.over_sessions import JOB_MS, LOOKED_INTO
-from turnlog.search.session_words import Words, word_hash
+from turnlog.search.over_sessions import LOOKED_INTO
+from turnlog.search.session_words import JOB_MS, Words, word_hash
 
 QUICK = pytest.mark.parametrize("harness", ["sqlite", pytest.param("moto", marks=pytest.mark.full)], indirect=True)
 """The long form is on both engines."""
@@ -178,6 +178,35 @@ def test_the_same_is_found_by_words_as_by_looking_everywhere(harness: Any, monke
     for q, hits in zip(questions, expected, strict=True):
         assert found(log, q, limit=4)[0] == hits[0], q
     assert log.search("rare3").unindexed == 0
+
+
+@QUICK
+@pytest.mark.usefixtures("only_words")
+def test_what_is_said_after_the_job_is_found_after_a_job_of_the_next_minute(harness: Any) -> None:
+    """Also within the five minutes in which the list of sessions says nothing of it; none that is indexed counts as unindexed."""
+    log = filled(harness, 6)
+    assert log.search("zebra").unindexed == 6
+    assert log.run_jobs() >= 1
+    answer = log.search("zebra")
+    assert (answer.unindexed, answer.is_complete) == (0, True), "the job is done: waiting was enough"
+    log.sessions.of("s0").append(user("something of a zebra"))
+    answer = log.search("zebra")
+    assert (answer.results, answer.unindexed, answer.is_complete) == ([], 1, False)
+    harness.clock.advance(JOB_MS / 1000)
+    log.search("zebra")
+    assert log.run_jobs() >= 1
+    answer = log.search("zebra")
+    assert [result.session_id for result in answer.results] == ["s0"] and answer.is_complete
+
+
+@pytest.mark.parametrize("harness", ["moto"], indirect=True)
+def test_whether_words_are_complete_costs_one_request_for_all_sessions(harness: Any) -> None:
+    log = filled(harness, 30)
+    log.search("rare3")
+    assert log.run_jobs() >= 1
+    with harness.meter.measure() as spent:
+        assert log.search("nothing of it").is_complete
+    assert spent.requests["BatchGetItem"] == 2 and spent.read_units <= 2 * 30 / 2 + 2
 
 
 @QUICK

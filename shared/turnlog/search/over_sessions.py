@@ -46,7 +46,7 @@ from turnlog.search.session import (
     with_neighbours,
     within,
 )
-from turnlog.search.session_words import ListedSession, OwnerSessions, Words, is_behind, word_hash
+from turnlog.search.session_words import JOB_MS, ListedSession, OwnerSessions, Words, word_hash
 from turnlog.search.text_parts import snippet
 from turnlog.sessions.models import Bootstrap
 from turnlog.sessions.session_log import SessionLog
@@ -67,8 +67,6 @@ MAX_MEMORIES = 5
 """Memories that a window recalls at most."""
 TITLE_WEIGHT = 4
 """Weight of a word of the title when sessions are selected; a word of a message has weight 1."""
-JOB_MS = 5 * 60 * 1000
-"""Period in which at most one indexing job is started for the same sessions."""
 _EMPTY = (0,) * NEIGHBOUR_REACH
 _NO_WORDS = Words.from_counts({}, position=0, read_ms=0)
 _log = logging.getLogger("turnlog")
@@ -125,9 +123,9 @@ class _Selection(NamedTuple):
 class SearchSessions:
     """Use case: search an owner's sessions.
 
-    Takes one request for the list of sessions, one for the words of each 100 sessions, and those of a search in each selected
-    session. Long logs add no requests beyond `MAX_SEGMENTS` indexes. ``alone`` is an engine like ``engine`` that ranks each text
-    without the text before it.
+    Takes one request for the list of sessions, one or two for the words of each 100 sessions, and those of a search in each
+    selected session. Long logs add no requests beyond `MAX_SEGMENTS` indexes. ``alone`` is an engine like ``engine`` that ranks
+    each text without the text before it.
     """
 
     log: SessionLog
@@ -195,7 +193,7 @@ class SearchSessions:
         listed.sort(key=lambda session: session.active_ms > time_ms)
         words = self.owners.words(listed)
         titles = self.alone.terms([session.title or "" for session in listed])
-        behind = {session.session_id for session in listed if is_behind(session, words.get(session.session_id))}
+        behind = self.owners.behind(listed, words)
         scanned = [session for session in listed if session.session_id in behind][: reach.scanned]
         scanned_ids = {session.session_id for session in scanned}
         left = behind - scanned_ids

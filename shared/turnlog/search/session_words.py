@@ -17,7 +17,7 @@ from turnlog.log.caches import active_of, is_listing_due, read_meta, session_id_
 from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.payloads import in_parallel
 from turnlog.log.tombstones import is_cache_tombstone
-from turnlog.ports import AttributeValue, Item, ItemTable, Less, Query, SearchEngine
+from turnlog.ports import AttributeValue, Item, ItemTable, Key, Less, Query, SearchEngine
 from turnlog.search.corpus import SessionReader
 from turnlog.sessions.session_log import SessionLog
 from turnlog.summaries.store import Summaries
@@ -32,6 +32,8 @@ _CLASSES = ((8, "w8"), (4, "w4"), (2, "w2"), (1, "w1"))
 MAX_SESSIONS = 2_000
 """Number of an owner's newest sessions that a search considers."""
 _BATCH, _PARALLEL = 100, 8
+JOB_MS = 60 * 1000
+"""Period in which a job reads a session again at most once, and at most one job is started for the same sessions."""
 MAX_MS = 5_000
 """Time after which one run of the job begins no further session."""
 
@@ -160,28 +162,25 @@ class OwnerSessions:
         answers = in_parallel(self._words.read, batches, threads=_PARALLEL)
         return {session_id: words for answer in answers for session_id, words in answer.items()}
 
+    def behind(self, listed: Sequence[ListedSession], words: Mapping[str, Words]) -> set[str]:
+        """Return the ids of the sessions with commits that their stored words don't include.
 
-def is_behind(session: ListedSession, words: Words | None) -> bool:
-    """Return whether a session may have messages that its stored words don't include.
-
-    The entry in the list is updated by the first commit of each five minutes. Words that were read after the five minutes of the
-    entry are complete; words that were read within them may not be.
-    """
-    return _is_older(session, words) or (words is not None and not _is_later(session, words.read_ms))
-
-
-def is_due(session: ListedSession, words: Words | None, now_ms: int) -> bool:
-    """Return whether the words of a session are to be read: they are outdated, and were not read in the current five minutes."""
-    return _is_older(session, words) or (is_behind(session, words) and _is_later(session, now_ms))
+        The entry in the list is updated by the first commit of each five minutes. Words that were read within the entry's five
+        minutes are complete if no commit follows their position: one request for each 100 such sessions.
+        """
+        behind, slots = set[str](), dict[Key, str]()
+        for session in listed:
+            known = words.get(session.session_id)
+            if known is None or known.position < session.position:
+                behind.add(session.session_id)
+            elif not _is_later(session, known.read_ms):
+                slots[session.keys.commit(known.position + 1)] = session.session_id
+        return behind | {slots[key] for key in self._log.items.get_many(list(slots), consistent=False)}
 
 
 def _is_later(session: ListedSession, time_ms: int) -> bool:
     """Return whether a time is after the five minutes in which the session's entry was updated."""
     return is_listing_due(session.active_ms, time_ms) and time_ms > session.active_ms
-
-
-def _is_older(session: ListedSession, words: Words | None) -> bool:
-    return words is None or words.position < session.position
 
 
 def _listed(owner: Owner, item: Item, now_ms: int) -> ListedSession | None:
@@ -213,8 +212,9 @@ class IndexSessions:
         deadline = self._log.clock.now_ms() + MAX_MS
         listed, _ = self._owners.newest(owner)
         known = self._owners.words(listed)
-        now = self._log.clock.now_ms()
-        waiting = [session.keys for session in listed if is_due(session, known.get(session.session_id), now)]
+        behind, read_before = self._owners.behind(listed, known), self._log.clock.now_ms() - JOB_MS
+        fresh = {session_id for session_id, words in known.items() if words.read_ms > read_before}
+        waiting = [session.keys for session in listed if session.session_id in behind - fresh]
         for index, keys in enumerate(waiting):
             if index and self._log.clock.now_ms() >= deadline:
                 return Later({"sessions": done}, {"done": done})

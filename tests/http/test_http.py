@@ -566,6 +566,14 @@ def test_the_document_takes_what_the_service_takes(service: Service) -> None:
     assert schema("/v1/sessions/{session_id}/messages/{position}/redact", "post", "position")["type"] == "integer"
     assert service("POST", "/v1/sessions/s/context")[0] == 200
     assert paths["/v1/sessions/{session_id}/context"]["post"]["requestBody"]["required"] is False
+    for path in ("/v1/sessions/{session_id}/state", "/v1/sessions/{session_id}/agents/{agent_id}"):
+        for name, content in paths[path]["patch"]["requestBody"]["content"].items():
+            free = (
+                {"type": "array"}
+                if name == "application/json-patch+json"
+                else {"type": "object", "additionalProperties": True}
+            )
+            assert content["schema"] == free, "generated types take any object"
 
 
 def test_an_error_about_a_pattern_says_in_words_what_it_takes() -> None:

@@ -34,6 +34,7 @@ _ERRORS = {
     429: "Throttled; see Retry-After",
     503: "Unavailable; see Retry-After",
 }
+_FREE_OBJECT: JsonObject = {"type": "object", "additionalProperties": True}
 _STORED: JsonObject = {
     "type": "object",
     "description": "Where an answer is that is too large to be sent: JSON at `url`, which needs no credentials, until `expires_at`",
@@ -126,8 +127,9 @@ def _operation(route: Route) -> JsonObject:
     if route.body is not None:
         operation["requestBody"] = {"required": not route.optional_body, "content": _content(route.body.__name__)}
     elif route.free_body:
-        kinds = {name: "array" if name == JSON_PATCH else "object" for name in route.media_types}
-        content: JsonObject = {name: {"schema": {"type": kind}} for name, kind in kinds.items()}
+        content: JsonObject = {
+            name: {"schema": {"type": "array"} if name == JSON_PATCH else _FREE_OBJECT} for name in route.media_types
+        }
         operation["requestBody"] = {"required": True, "content": content}
     operation["responses"] = _responses(route)
     return operation
@@ -144,7 +146,7 @@ def _responses(route: Route) -> JsonObject:
     elif not responses:
         responses["200"] = {
             "description": route.summary,
-            "content": {"application/json": {"schema": {"type": "object", "additionalProperties": True}}},
+            "content": {"application/json": {"schema": _FREE_OBJECT}},
         }
     if route.answers:
         stored = _content("StoredAnswer")

@@ -48,7 +48,7 @@ class Reader:
             self.trouble.append(request.url)
 
     def _told(self, message: Any) -> None:
-        # A refusal that a view shows, such as 404 of a session without summary, is no fault of the page.
+        # A refusal that a view shows, such as 404 of an unknown session, is no fault of the page.
         if message.type == "error" and "the server responded with a status of 4" not in message.text:
             self.trouble.append(message.text)
 

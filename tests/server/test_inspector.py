@@ -396,6 +396,17 @@ def test_changes_ask_first_and_are_done(reader: Reader, log: Turnlog) -> None:
     page.click("dialog footer button.primary")
     page.wait_for_selector("h1:has-text('Another way')")
     assert [snapshot.name for snapshot in session.snapshots()] == ["before"]
+    assert not [request for request in reader.requests if request.endswith("/summary")], "none has one: no 404"
+
+
+def test_the_summary_stands_beside_the_snapshots(reader: Reader, log: Turnlog) -> None:
+    session = log.sessions.create("summarised", policy="classic")
+    for index in range(20):
+        session.append({"role": "user", "content": f"why {index}? " * 40}, {"role": "assistant", "content": "so " * 40})
+    summary = session.compress(keep_loops=0).summary
+    assert summary is not None
+    page = reader.show("#/s/summarised/copies", "text=New snapshot")
+    page.wait_for_selector(f"main >> text={summary.text[:20]}")
 
 
 def test_the_state_its_agents_and_a_pending_action(reader: Reader, log: Turnlog) -> None:

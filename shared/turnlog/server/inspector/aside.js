@@ -5,8 +5,6 @@ import { html, useEffect, useRef, useState, t, to, go, originOf, number, time, u
 import { Json, Long, Message, Value } from "./messages.js";
 import { Snippet } from "./sessions.js";
 
-const none = error => { if (error.status === 404) return null; throw error; };
-
 const waiting = agent => Object.values(agent.inbox || {}).reduce((count, entry) => count + (entry?.messages?.length || 0), 0);
 
 // ---- the state, its agents, and how both became so
@@ -145,7 +143,7 @@ export function Compare({ id, session, params }) {
 export function Copies({ id, session, act }) {
   const [turn, again] = useState(0);
   const { value: snapshots, error } = useAnswer(() => pages(sessionPath(id, "/snapshots"), { limit: 100 }, "snapshots", 500), [session.head, turn]);
-  const { value: summary } = useAnswer(() => get(sessionPath(id, "/summary")).catch(none), [session.head, turn]);
+  const { value: summary } = useAnswer(async () => session.summary_to === null ? null : get(sessionPath(id, "/summary")), [session.head, turn]);
   const { value: relatives } = useAnswer(async () => {
     const sessions = await pages("/v1/sessions", { limit: 100 }, "sessions", 1_000), parents = [];
     for (let parent = originOf(session); parent && parents.length < 50; parent = originOf(parents[0])) {

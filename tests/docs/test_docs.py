@@ -34,6 +34,7 @@ from turnlog.providers.cache_breakpoints import KINDS
 from turnlog.providers.registry import CODECS
 from turnlog.routing import ROUTES, Route
 from turnlog.settings import PREFIX, Settings
+from turnlog.summaries.summarisers import Reason
 from turnlog.testing.fixed import FixedClock, SequentialIds
 from turnlog.windows import policy as options
 from turnlog.windows.policy import PRESETS
@@ -581,3 +582,8 @@ def test_a_decision_is_read_in_two_minutes() -> None:
     decisions = (ROOT / "docs" / "contributing" / "adr").glob("0*.md")
     lengths = {path.name: words(path) for path in decisions}
     assert {name: length for name, length in lengths.items() if length > 450} == {}
+
+
+def test_operations_lists_every_reason_to_refuse_a_summary() -> None:
+    text = section(page("docs/reference/operations.md"), "## Summaries")
+    assert [reason for reason in get_args(Reason) if f"`{reason}`" not in text] == []

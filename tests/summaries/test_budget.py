@@ -90,6 +90,18 @@ def test_over_the_budget_it_is_extracted(harness: Harness) -> None:
     assert spent(harness) == Spent()
 
 
+def test_one_warning_a_day_says_that_the_tokens_are_used_up(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    """Also for an own function: its summaries are replaced too."""
+    harness.clock.advance(100 * DAY_SECONDS)  # of which no other test has warned in this process
+    session, _ = with_model(harness, limit=500)
+    for day in range(2):
+        for keep in (5, 4, 3):
+            assert session.compress(keep_loops=keep - day).summary.summariser == "extractive-4 (over_budget)"
+        harness.clock.advance(DAY_SECONDS)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len([text for text in warnings if "summary_tokens_per_day" in text]) == 2
+
+
 def test_the_next_day_has_its_own(harness: Harness) -> None:
     session, model = with_model(harness, Summarised(GOOD, "m", 1_800, 100), PAID, limit=3_000)
     assert session.compress(keep_loops=5).summary.summariser == "m"

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import TypeVar
 
 from turnlog.core.errors import SummaryRefusedError, TurnlogError, UnavailableError
@@ -32,6 +33,7 @@ from turnlog.ports import (
 _KEPT_DAYS = 8
 _MAX_TRIES = 10
 _PAUSE_SECONDS = 0.05
+_log = logging.getLogger("turnlog")
 _Result = TypeVar("_Result", Summarised, MadeFacts)
 
 
@@ -66,6 +68,7 @@ class Spending:
         """
         reservation = self.reserve(tenant_id, estimate, limit=limit)
         if reservation is None:
+            _warn(tenant_id, _day(self._clock.now_ms()), limit)
             return None
         try:
             result = call()
@@ -139,6 +142,14 @@ def _day(now_ms: int) -> str:
     return rfc3339(now_ms)[:10]
 
 
+@lru_cache(maxsize=1_000)
+def _warn(_tenant_id: str, day: str, limit: int) -> None:
+    """Log that a tenant's tokens of a day are used up: once in each process."""
+    _log.warning(
+        "the %d tokens of a tenant for %s (summary_tokens_per_day) are used up: its summaries are extracted", limit, day
+    )
+
+
 def _spent(item: Item | None) -> Spent:
     if item is None:
         return Spent()
@@ -147,7 +158,6 @@ def _spent(item: Item | None) -> Spent:
 
 _PROMPT_TOKENS = 600
 _LINE_TOKENS = 8
-_log = logging.getLogger("turnlog")
 
 
 @lazy_dataclass(frozen=True, slots=True)

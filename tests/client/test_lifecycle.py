@@ -383,6 +383,10 @@ def test_a_client_is_shown_as_its_place_and_its_owner(tmp_path: Path) -> None:
     with Turnlog.open(tmp_path / "agent.db") as log:
         assert repr(log) == f"Turnlog({place}, tenant='local', user='me')"
         assert repr(AsyncTurnlog(log)) == f"AsyncTurnlog({place}, tenant='local', user='me')"
+        assert repr(log.sessions) == f"Sessions({place}, tenant='local', user='me')"
+        session, twin = log.sessions.create("s"), AsyncTurnlog(log).sessions.of("s")
+        assert [repr(session.documents), repr(twin.documents)] == ["Documents('s')", "AsyncDocuments('s')"]
+        assert repr(session.info()).startswith("SessionInfo(session_id='s', ")
     assert (
         repr(Turnlog.open("http://127.0.0.1:1", user="ada", token="secret"))
         == "Turnlog(http://127.0.0.1:1, user='ada')"

@@ -135,5 +135,6 @@ def test_another_method_of_a_known_path_is_405_with_those_allowed(
 ) -> None:
     status, headers, body = raw(service, method, path)
     assert (status, set(headers["Allow"].split(", "))) == (405, allowed)
+    assert headers["X-Correlation-Id"]
     assert b"method_not_allowed" in body
     assert raw(service, method, path + "/no/such/path")[0] == 404

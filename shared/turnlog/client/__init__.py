@@ -67,6 +67,10 @@ class OwnerResource:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
+    def __repr__(self) -> str:
+        whose = self._path.get("session_id")
+        return f"{type(self).__name__}({self.backend if whose is None else repr(whose)})"
+
     def _call(
         self,
         answer_type: type[T],

@@ -36,6 +36,9 @@ class Twin(Generic[S]):
     def __hash__(self) -> int:
         return hash(self._sync)
 
+    def __repr__(self) -> str:
+        return f"Async{self._sync!r}"
+
 
 def read(method: Method[P, T]) -> Method[P, Coroutine[Any, Any, T]]:
     """Return the async form of a method that only reads. When its caller is cancelled, it is abandoned."""
@@ -153,9 +156,6 @@ class AsyncSession(Twin[Session]):
         super().__init__(sync, threads)
         self.id = sync.id
 
-    def __repr__(self) -> str:
-        return f"AsyncSession({self.id!r})"
-
     info = read(Session.info)
     update = finish(Session.update)
     end = finish(Session.end)
@@ -242,9 +242,6 @@ class AsyncTurnlog(Twin[Turnlog]):
     def __init__(self, log: Turnlog, *, max_calls: int = MAX_CALLS) -> None:
         super().__init__(log, CallThreads(max_calls))
         self.sessions = AsyncSessions(log.sessions, self._threads)
-
-    def __repr__(self) -> str:
-        return f"Async{self._sync!r}"
 
     @classmethod
     def open(  # noqa: PLR0913

@@ -47,9 +47,6 @@ class Turnlog(PersonExport, JobCalls, MemoryCalls, UpkeepCalls):
         super().__init__(backend)
         self.sessions = Sessions(backend)
 
-    def __repr__(self) -> str:
-        return f"Turnlog({self.backend})"
-
     @classmethod
     def open(  # noqa: PLR0913
         cls,
@@ -285,9 +282,6 @@ class Session(ConversationCalls, RunCalls, FindingCalls, StateCalls, SnapshotCal
 
     def __hash__(self) -> int:
         return hash((self.backend, self.id))
-
-    def __repr__(self) -> str:
-        return f"Session({self.id!r})"
 
     def _repr_html_(self) -> str:
         """Return the session's totals and its current window for a notebook."""

@@ -232,7 +232,7 @@ def _with_methods(answer: ApiAnswer, request: ApiRequest) -> ApiAnswer:
     methods = ", ".join(_TABLE.methods_of(request.path))
     if not methods:
         return answer
-    return problem(MethodNotAllowedError(f"use {methods}"), request.request_id, {"Allow": methods})
+    return problem(MethodNotAllowedError(f"use {methods}"), request.request_id, {**answer.headers, "Allow": methods})
 
 
 def _http(answer: ApiAnswer) -> HttpAnswer:

@@ -216,6 +216,9 @@ class Session(Answer):
     lease: HeldLease | None = None
     schema_version: int
 
+    def __repr_name__(self) -> str:
+        return "SessionInfo"
+
 
 class SessionPage(Answer):
     """A page of sessions. With a filter a page may be short or even empty although another one follows."""

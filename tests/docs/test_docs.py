@@ -587,3 +587,10 @@ def test_a_decision_is_read_in_two_minutes() -> None:
 def test_operations_lists_every_reason_to_refuse_a_summary() -> None:
     text = section(page("docs/reference/operations.md"), "## Summaries")
     assert [reason for reason in get_args(Reason) if f"`{reason}`" not in text] == []
+
+
+def test_operations_lists_every_metric_of_opentelemetry() -> None:
+    source = (ROOT / "shared/turnlog/telemetry.py").read_text(encoding="utf-8")
+    names = {*re.findall(r'"([\w.]+\.duration)"', source), *re.findall(r'meter, "([\w.]+)"', source)}
+    text = section(page("docs/reference/operations.md"), "### OpenTelemetry")
+    assert len(names) == 7 and {name for name in names if f"`{name}`" not in text} == set()

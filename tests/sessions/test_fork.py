@@ -250,6 +250,7 @@ def test_nothing_is_copied(harness: Harness) -> None:
     session = harness.log().sessions.create("s", state={"a": 1})
     for n in range(8):
         session.append(*said(n))
+        session.patch_state({"a": n})
 
     def requests(call: Any) -> int:
         before = sum(harness.meter.meter.requests.values())
@@ -261,6 +262,7 @@ def test_nothing_is_copied(harness: Harness) -> None:
     for n in range(8):
         session.append(*said(n), HUGE)
     assert requests(lambda: session.fork("long")) == short
+    assert requests(fork.state) == 2
     assert requests(lambda: fork.append(*said(1))) == 2
     assert requests(lambda: fork.context(budget=AMPLE)) == 2, "its own log, and its parent's"
 

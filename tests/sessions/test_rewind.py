@@ -255,10 +255,12 @@ def test_diff_pages(log: Turnlog) -> None:
 def test_v1_requests_do_not_grow_with_rewinds(harness: Harness) -> None:
     if harness.meter is None:
         pytest.skip("requests are metered on moto")
-    session = harness.log().sessions.create("s")
+    session = harness.log().sessions.create("s", state={})
     for n in range(6):
         session.append(*said(n))
-        session.rewind(session.info().head)
+        session.patch_state({"n": n})
+        session.patch_state({"n": -n})
+        session.rewind(session.info().head - 1)
         session.append(*said(n))
         session.rewind(session.info().head - 2)
 
@@ -267,6 +269,7 @@ def test_v1_requests_do_not_grow_with_rewinds(harness: Harness) -> None:
         call()
         return int(sum(harness.meter.meter.requests.values()) - before)
 
+    assert requests(session.state) == 2
     assert requests(lambda: session.append(*said(9))) == 2
     assert requests(lambda: session.context(budget=AMPLE)) == 1
 

@@ -41,7 +41,7 @@ from turnlog.log.commits import Tail
 from turnlog.log.keys import REQUESTS, SessionKeys
 from turnlog.log.tombstones import EXPIRY_SHARDS, due_bucket, due_index, due_shards
 from turnlog.ports import BlobStore, Item, ItemTable, Key, Query
-from turnlog.privacy import retention
+from turnlog.privacy import erase, retention
 from turnlog.privacy.erase import start_due
 from turnlog.privacy.retention import RetentionCounts
 from turnlog.routing import BY_NAME, HttpRequest, call
@@ -228,6 +228,25 @@ def test_full_snapshots_stay_until_their_own_expiry(harness: Harness) -> None:
     retained(harness)
     for job in erasures(harness):
         assert worked(harness, job).status == "done"
+    assert harness.log().sessions.create("s").info().messages == 0
+
+
+def test_a_release_without_time_leaves_the_rest_to_the_next(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, blobs = harness.log().sessions.create("s", ttl_days=1), harness.app.engine.blobs
+    session.append({"role": "user", "content": noise(60_000)})
+    record = session.create_snapshot("whole", kind="full").snapshot_id
+    harness.clock.advance(DAY + 1)
+    retained(harness)
+    assert [worked(harness, job).status for job in erasures(harness)] == ["done"]
+    harness.app.engine.items.delete_many([KEYS.snapshots.record(record)])
+    for work_ms in (-1, erase.WORK_MS):
+        assert blobs.names(KEYS.blob_prefix)
+        monkeypatch.setattr(erase, "WORK_MS", work_ms)
+        harness.clock.advance(DAY + 1)
+        retained(harness)
+        for job in erasures(harness):
+            worked(harness, job)
+    assert not blobs.names(KEYS.blob_prefix)
     assert harness.log().sessions.create("s").info().messages == 0
 
 

@@ -289,6 +289,8 @@ def test_a_job_of_an_earlier_version_ends_and_leaves_what_came_after(harness: Ha
     session = comes_back(harness)
     assert worked(harness, second).status == "done"
     assert session.info().messages == 1 and held(CANARY, harness) == []
+    last_pass = start(OWNER, "erase_user", "", {"not_before": harness.clock.now_ms()})
+    assert worked(harness, last_pass).status == "done" and log.sessions.exists("new")
     unmarked = start(OWNER, "erase_user", "", {})
     assert worked(harness, unmarked).status == "done" and not log.sessions.exists("new")
 

@@ -67,6 +67,16 @@ def test_an_answer_that_is_a_list_is_iterated_and_counted_as_one(url: str) -> No
 
 
 @pytest.mark.network
+def test_sessions_snapshots_and_jobs_are_listed_beyond_the_first_page() -> None:
+    with Turnlog.open("memory://", worker=False) as log:
+        sessions = [log.sessions.create(f"{number:03}") for number in range(101)]
+        snapshots = [sessions[0].create_snapshot().snapshot_id for _ in range(101)]
+        assert {info.session_id for info in log.sessions.list()} == {session.id for session in sessions}
+        assert {snapshot.snapshot_id for snapshot in sessions[0].snapshots()} == set(snapshots)
+        jobs = {session.erase().job_id for session in sessions}
+        assert {job.job_id for job in log.jobs()} == jobs
+
+
 @pytest.mark.parametrize("question", [[], ["tea"], {"q": "tea"}, b"tea"])
 def test_a_question_that_is_no_text_is_refused(url: str, question: Any) -> None:
     with Turnlog.open(url) as log:

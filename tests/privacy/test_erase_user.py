@@ -208,8 +208,13 @@ def test_e1_nothing_of_the_first_hundred_sessions_answers_from_the_moment_it_ret
     assert held(CANARY, harness) == []
 
 
-def test_sessions_beyond_those_answer_until_the_job_runs(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("work_ms", [0, 10_000])
+def test_sessions_beyond_those_answer_until_the_job_runs(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, work_ms: int
+) -> None:
+    """However little the job does in a run."""
     monkeypatch.setattr(erase, "FENCED_SESSIONS", 5)
+    monkeypatch.setattr(erase, "WORK_MS", work_ms)
     log = harness.log()
     for number in range(7):
         log.sessions.create(f"s{number}")

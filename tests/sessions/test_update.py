@@ -65,6 +65,16 @@ def test_a_field_that_is_given_is_set_and_what_is_left_out_stays(harness: Harnes
     assert next(harness.log().sessions.list()).title == "New", "the list says so at once"
 
 
+def test_windows_count_the_settings_of_their_session(harness: Harness) -> None:
+    log = harness.log()
+    session, given = created(log), {"system": "Be brief.", "tools": [TOOL]}
+    session.append(ASK)
+    for change in ({}, {"system": NOISE}, {"tools": [TOOL, OTHER_TOOL]}, {"system": None, "tools": None}):
+        given |= change
+        session.update(title="New", **change)
+        assert session.context(budget=200_000).tokens == log.build_window([ASK], budget=200_000, **given).tokens
+
+
 def test_null_is_what_a_session_has_that_was_created_without_the_field(harness: Harness) -> None:
     log = harness.log()
     plain, session = log.sessions.create("plain", recall="never"), created(log, policy="full", model="gpt-4o")

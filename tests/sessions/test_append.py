@@ -501,6 +501,16 @@ def test_a_loop_that_timed_out_does_not_lock_a_strict_session(log: Turnlog, harn
     assert [loop.status for loop in session.loops()] == ["closed", "interrupted"]
 
 
+def test_a_strict_session_refuses_a_turn_of_the_loop_while_a_call_is_open(log: Turnlog, harness: Any) -> None:
+    session = log.sessions.create("strict", strict=True, loop_timeout_seconds=60)
+    session.append(user("go"), assistant(None, ("c1", "f"), ("c2", "f")), result("c2", "x"))
+    with pytest.raises(InvalidInputError, match="calls are still open"):
+        session.append(user("more"), loop="join")
+    harness.clock.advance(61)
+    with pytest.raises(InvalidInputError, match="calls are still open"):
+        session.append(assistant("done"))
+
+
 def test_a_newest_loop_with_its_final_reply_is_closed(log: Turnlog) -> None:
     session = log.sessions.create("one")
     meta = [{"created_at": f"2020-01-0{day}T12:00:00+02:00"} for day in (1, 2)]

@@ -127,7 +127,9 @@ def test_s6_a_rewind_below_a_summary_brings_the_earlier_one_back(harness: Harnes
     assert second.base == first.position
     window = session.context(at=second.position - 1, budget=AMPLE)
     session.rewind(second.position - 1)
+    calls = harness.faults.calls
     assert session.summary() == first
+    assert harness.faults.calls - calls == 2, "the log's end, and the cache that the rewind has written"
     assert session.context(budget=AMPLE).messages == window.messages
     session.rewind(first.position - 1)
     assert session.summary() is None

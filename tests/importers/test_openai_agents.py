@@ -101,6 +101,7 @@ def test_branches_are_sessions_of_what_they_show(log: Turnlog, sdk: Any, tmp_pat
     report = imported_twice(log, path)
     assert [session.source_id for session in report.sessions] == ["desk", f"desk-{branch}"]
     assert [bodies(log, session.session_id) for session in report.sessions] == [main, other]
+    assert lost([branch], [log.sessions.get(session.session_id) for session in report.sessions]) == []
 
 
 def test_a_row_that_is_no_item_is_told_and_kept(log: Turnlog, sdk: Any, tmp_path: Path) -> None:

@@ -471,6 +471,13 @@ CUT_OFF: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {
             },
         ],
     ),
+    "openai_responses: a part that is none": (
+        [
+            *added({"type": "message", "content": ["?"]}),
+            of_item("output_text.delta", 0, content_index=0, delta="Yes"),
+        ],
+        [{"type": "message", "content": [{"type": "output_text", "text": "Yes"}]}],
+    ),
     "openai_responses: inputs of each kind of call": (
         [
             *added(
@@ -506,6 +513,14 @@ def test_a_stream_that_is_cut_off_has_all_that_was_sent(name: str) -> None:
     for event in many:
         said.add(event)
     assert said.messages == messages and said.finish_reason is None and not said.is_broken
+
+
+def test_an_answer_of_nothing_is_an_empty_message() -> None:
+    said = accumulator("openai_chat")
+    said.add({"choices": [{"delta": {}}]})
+    assert said.messages == []
+    said.add({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    assert said.messages == [{"role": "assistant", "content": ""}]
 
 
 def test_the_expiry_of_audio_ends_an_answer() -> None:

@@ -65,6 +65,7 @@ def test_a8_events_pass_through_and_one_message_is_kept(harness: Harness) -> Non
     assert stream.appended is not None and stream.appended.first == stream.appended.last == 3
     newest = list(session.messages())[-1]
     assert newest.finish_reason == "stop"
+    assert next(session.history()).metadata["usage"] == {"input_tokens": 11, "output_tokens": 7}
     assert stream.save() == stream.appended and session.info().head == 3
 
 

@@ -262,8 +262,8 @@ class ChatAccumulator(Accumulator):
 
     @property
     def messages(self) -> list[JsonObject]:
-        if self._content is None and not (self._calls or self._others):
-            return [] if self.finish_reason is None else [{"role": self._role, "content": ""}]
+        if self.finish_reason is None and self._content is None and not (self._calls or self._others):
+            return []
         has_others = bool(self._calls or self._others.keys() & {"function_call", "refusal"})
         content = copy.deepcopy(self._content) or (None if has_others else "")
         message: JsonObject = {"role": self._role, "content": content}
@@ -450,7 +450,7 @@ def _parts(item: JsonObject, field: str) -> list[Any]:
 def _set(item: JsonObject, field: str, index: int, part: Event) -> None:
     parts = _parts(item, field)
     if index >= len(parts):
-        parts.append(copy.deepcopy(dict(part)))
+        parts.append(copy.deepcopy(part))
 
 
 def _part_at(item: JsonObject, field: str, index: int, kind: str) -> JsonObject:

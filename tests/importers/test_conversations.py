@@ -49,11 +49,12 @@ def bodies(log: Turnlog, session_id: str) -> list[dict[str, Any]]:
 
 def test_a_conversation_is_kept_whole_with_its_tools_and_its_own_keys(harness: Any, tmp_path: Path) -> None:
     log = harness.log()
-    source = {"id": "trains", "messages": CHAT, "tools": [TOOL], "temperature": 0.2, "labels": ["night"]}
+    source = {"id": "night trains", "messages": CHAT, "tools": [TOOL], "temperature": 0.2, "labels": ["night"]}
     report = imported_twice(log, written(tmp_path, "x.json", source))
     assert statuses(report) == ["new"] and report.sessions[0].shape == "messages"
-    session = log.sessions.get("trains")
-    assert bodies(log, "trains") == CHAT and lost({**source, "tools": []}, [session]) == []
+    assert [warning.reason for warning in report.sessions[0].warnings] == ["id_made"]
+    session = log.sessions.get(report.sessions[0].session_id)
+    assert bodies(log, session.id) == CHAT and lost({**source, "tools": []}, [session]) == []
     assert (session.info().metadata or {})["imported"]["labels"] == ["night"]
     for format in LINTED:
         window = session.context(format=format, budget=10_000)

@@ -20,6 +20,7 @@ from tests.support.rewinds import contents, everything, said, seen
 from tests.support.segments import OWNER, noise
 from tests.support.steps import HUGE, LARGE, appending, application, fresh
 from tests.support.talks import AMPLE, filled, texts, turn
+from turnlog import Policy
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
 from turnlog.core.errors import (
@@ -139,7 +140,7 @@ def test_at_every_position_a_fork_is_what_its_parent_was(parent: Session) -> Non
 
 
 def test_both_go_on_by_themselves(parent: Session) -> None:
-    fork = parent.fork("fork", at=3, title="Fork")
+    fork = parent.fork("fork", at=3, title="Fork", policy=Policy.from_options({"preserve_system": False}))
     fork.append(*said(8), idempotency_key="same")
     parent.append(*said(9), idempotency_key="same")
     fork.patch_state({"of": "fork"})
@@ -148,6 +149,7 @@ def test_both_go_on_by_themselves(parent: Session) -> None:
     assert seen(parent)[-2:] == ["Question 9", "Answer 9"]
     assert (fork.state().state, parent.state().state) == ({"a": 1, "of": "fork"}, {"of": "parent"})
     assert (fork.info().title, parent.info().title) == ("Fork", "Parent")
+    assert fork.info().policy["preserve_system"] is False and parent.info().policy == "run_loops"  # type: ignore[index]
     assert [(loop.loop, loop.first) for loop in fork.loops()] == [(2, 5), (1, 2)]
     actions = [item.action for item in fork.history()]
     assert actions == ["state_change", *["message_added"] * 2, "fork", *["message_added"] * 2, "create"]

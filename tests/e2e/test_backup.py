@@ -255,7 +255,9 @@ def test_a_backup_holds_what_is_named_and_nothing_else(log: Turnlog, path: Path,
     left.write_text("named by nothing")
     unfinished = left.with_name(".x.00112233")
     unfinished.write_text("unfinished")
-    made = log.backup(tmp_path / "copy.db")
+    totals = list[Verification]()
+    made = log.backup(tmp_path / "copy.db", progress=totals.append)
+    assert [done.sessions for done in totals] == [1, 2]
     names = [name for name in files_of(tmp_path / "copy.db.blobs") if "." not in Path(name).suffix]
     assert made.blobs == sum(path.is_file() for path in (tmp_path / "copy.db.blobs").rglob("*"))
     assert not any(left.name in name or unfinished.name in name for name in names)

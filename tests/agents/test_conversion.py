@@ -288,6 +288,13 @@ def test_after_a_rewind_the_state_is_the_one_of_then_and_goes_on_from_there(log:
     assert bodies(session) == [*messages(6), other], "the log keeps what was taken out of view"
 
 
+def test_a_message_with_a_graph_of_another_program_is_loaded_as_it_is(log: Turnlog) -> None:
+    session = session_of(log)
+    save_graph_state(session, {"messages": messages(2)})
+    session.append({"role": "user", "content": "Hi"}, meta=[{"metadata": {"graph": "a name"}}])
+    assert load_graph_state(session).state["messages"] == [*messages(2), {"role": "user", "content": "Hi"}]
+
+
 def test_no_state_of_a_graph_is_not_found(log: Turnlog) -> None:
     session = session_of(log)
     for prepare in (lambda: None, lambda: session.patch_agent({"iteration": 1})):

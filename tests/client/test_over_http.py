@@ -401,6 +401,12 @@ def gone(handler: Any) -> bool:
     raise ConnectionAbortedError
 
 
+def garbled(handler: Any) -> bool:
+    """An answer that is not HTTP."""
+    handler.wfile.write(b"?\r\n\r\n")
+    raise ConnectionAbortedError
+
+
 LINK = "/file?signature=a%2Fb"
 
 
@@ -411,6 +417,7 @@ LINK = "/file?signature=a%2Fb"
         *((status(code), "link_expired") for code in (403, 404, 410)),
         (status(500), "download_failed"),
         (gone, "download_failed"),
+        (garbled, "download_failed"),
     ],
 )
 def test_a_download_tells_a_link_that_has_expired_from_a_storage_that_fails(fault: Fault, code: str) -> None:

@@ -425,7 +425,7 @@ def test_connections_leave_files_for_the_engine_where_a_process_may_open_few(mon
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     server.stop()
-    assert 100 <= made[0].adj.connection_limit <= 400
+    assert 300 <= made[0].adj.connection_limit <= 400
 
 
 @pytest.mark.network

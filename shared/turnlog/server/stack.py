@@ -116,7 +116,7 @@ def expand(path: Path, parameters: Mapping[str, str] | None = None) -> Template:
     _put_code_elsewhere(source)
     try:
         translator = Translator({}, Parser(), boto_session=Session(region_name=REGION))
-        document = translator.translate(source, dict(values))
+        document = translator.translate(source, values)
     except InvalidDocumentException as error:
         causes = "; ".join(cause.message for cause in error.causes)
         raise InvalidInputError(f"{str(path)!r} can't be expanded: {causes}", code="invalid_template") from error

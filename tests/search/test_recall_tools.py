@@ -376,7 +376,8 @@ def test_a_recall_is_recorded_by_the_commit_that_appends_its_result(log: Turnlog
     session.append(result("r2", "late"))  # 10: the call is not in the commit before
     session.append(calls("q", name=SEARCH_TOOL, arguments='{"q": "secret"}'))  # 11
     session.append(result("q", "found"), meta=[{"recalled": [4, "3.0"]}])  # 12
-    session.append(calls("n"), result("n", "no recall"), result("q", "a second result"))  # 13, 14, 15
+    session.append(calls("n"))  # 13
+    session.append(result("n", "no recall"), result("q", "a second result"))  # 14, 15
     assert told(session) == [
         (4, "tool_result", None, None),
         (6, "tool_recalled", ["5.0"], ["3.0"]),

@@ -264,7 +264,7 @@ def _message(owner: Owner, record: Record) -> JobMessage:
 def read_message(body: str) -> JobMessage:
     """Parse a message of the queue. Raises `MalformedError` or `InvalidInputError`, after which a retry is useless."""
     try:
-        return JobMessage.model_validate(parse_strict_json(body), strict=True)
+        return JobMessage.model_validate(parse_strict_json(body))
     except ValueError as error:
         raise MalformedError("the message is not a job that this version knows") from error
 

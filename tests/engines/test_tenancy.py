@@ -167,8 +167,12 @@ def test_t1_all_that_is_asked_of_the_engine_is_asked_for_the_tenant_of_who_calls
         assert len(list(made.log(tenant).sessions.list())) == 1
         made.log(tenant).sessions.create("left").end()
         body = {"session_id": "begun", "bootstrap": True}
-        begun = InProcessBackend(made.app, Owner.of(tenant, "ada")).call("create_session", body=body)
+        backend = InProcessBackend(made.app, Owner.of(tenant, "ada"))
+        begun = backend.call("create_session", body=body)
         assert begun.bootstrap["status"] == "empty"
+        job = session.create_snapshot("m", mode="async")
+        backend.run_job(job.job_id)
+        assert made.log(tenant).job(job.job_id).status == "done"
     backends = [InProcessBackend(made.app, Owner.of(tenant, "ada")) for tenant in ("a", "b")]
     assert sum(backend.run_jobs() for backend in backends) > 0
     clock.sleep(2 * 86_400)

@@ -177,9 +177,8 @@ class RunJob:
 
     def run_now(self, owner: Owner, job_id: str) -> JobOutcome:
         """Do a job without waiting for its message, which then finds that the job is over."""
-        record = find_job(self._log.records, owner, job_id)
         with serving(owner.tenant_id):
-            return self._run(_message(owner, record), owner)
+            return self._run(_message(owner, find_job(self._log.records, owner, job_id)), owner)
 
     def _run(self, message: JobMessage, owner: Owner) -> JobOutcome:
         record = self._log.records.get(OwnerKeys(owner).jobs, message.job_id)

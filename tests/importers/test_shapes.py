@@ -465,7 +465,7 @@ MESSAGE = st.dictionaries(
 def test_any_flat_list_is_imported_once_and_told_alike_dry(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Any], extra: dict[str, Any]
 ) -> None:
-    source = {**extra, "id": "s", "lastSentToLLMAt": None, "messages": messages}
+    source = {**extra, "id": "s", "lastSentToLLMAt": "never", "messages": messages}
     path = written(tmp_path_factory.mktemp("any"), "s.json", source)
     with Turnlog.open("memory://") as log:
         dry, report = import_files(log, [path], dry_run=True), import_files(log, [path])

@@ -30,7 +30,8 @@ from turnlog.importers.models import (
 from turnlog.providers.blocks import json_text
 
 SHAPE = "flat"
-_OWN_FIELDS = ("systemMessage", "partialMessage", "lastSentToLLMAt")
+_READ_FIELDS = ("messages", "systemMessage", "partialMessage")
+_OWN_FIELDS = (*_READ_FIELDS[1:], "lastSentToLLMAt")
 _OF_OTHERS = frozenset({"role", "type", "message", "messages", "history"})
 _MAX_MS = 253_402_300_800_000
 """The end of the year 9999."""
@@ -66,7 +67,7 @@ def _is_session(value: Any) -> bool:
 
 
 def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
-    rest = {name: item for name, item in value.items() if name not in ("messages", *_OWN_FIELDS)}
+    rest = {name: item for name, item in value.items() if name not in _READ_FIELDS}
     warnings, settings = list(id_warnings(source_id)), dict[str, Any]()
     system = value.get("systemMessage")
     if system is not None:
@@ -79,8 +80,6 @@ def _session(source_id: str, value: dict[str, Any]) -> SourceSession:
             unread = system
         if unread:
             rest["systemMessage"] = unread
-    if "lastSentToLLMAt" in value:
-        rest["lastSentToLLMAt"] = value["lastSentToLLMAt"]
     objects, skipped = objects_of(value["messages"])
     messages = [_message(message, place, warnings) for place, message in objects.items()]
     partial = value.get("partialMessage")

@@ -66,7 +66,6 @@ def test_an_answer_that_is_a_list_is_iterated_and_counted_as_one(url: str) -> No
         assert list(log.search("tea")) == log.search("tea").results and list(memories) == []
 
 
-@pytest.mark.network
 def test_sessions_snapshots_and_jobs_are_listed_beyond_the_first_page() -> None:
     with Turnlog.open("memory://", worker=False) as log:
         sessions = [log.sessions.create(f"{number:03}") for number in range(101)]
@@ -77,6 +76,7 @@ def test_sessions_snapshots_and_jobs_are_listed_beyond_the_first_page() -> None:
         assert {job.job_id for job in log.jobs()} == jobs
 
 
+@pytest.mark.network
 @pytest.mark.parametrize("question", [[], ["tea"], {"q": "tea"}, b"tea"])
 def test_a_question_that_is_no_text_is_refused(url: str, question: Any) -> None:
     with Turnlog.open(url) as log:

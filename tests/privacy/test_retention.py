@@ -289,6 +289,22 @@ def test_an_expired_session_is_erased_with_the_full_snapshots_it_has_left(
     assert held(CANARY, harness) == []
 
 
+def test_an_erasure_that_is_done_leaves_a_later_session_of_the_id(harness: Harness) -> None:
+    log = harness.log()
+    job = log.sessions.create("s").erase(idempotency_key="k")
+    worked(harness, job)
+    harness.clock.advance(DAY + 1)
+    retained(harness)
+    for release in erasures(harness):
+        worked(harness, release)
+    later = log.sessions.create("s", ttl_days=1)
+    later.append(HI)
+    later.create_snapshot("whole", kind="full")
+    harness.clock.advance(DAY + 1)
+    assert later.erase(idempotency_key="k").job_id == job.job_id
+    assert later.restore_snapshot("whole", session_id="r").messages == 1
+
+
 def test_an_expired_session_without_full_snapshots_has_nothing_to_erase(harness: Harness) -> None:
     session = harness.log().sessions.create("s", ttl_days=1)
     session.create_snapshot("pointer")

@@ -103,7 +103,7 @@ def test_documents_are_a_sorted_dictionary(
             documents.put(what, value)
             expected[what] = value
         elif name == "if_absent" and what in expected:
-            with pytest.raises(DocumentChangedError):
+            with pytest.raises(DocumentChangedError, match="already exists"):
                 documents.put(what, value, if_absent=True)
         elif name == "if_absent":
             documents.put(what, value, if_absent=True)
@@ -114,7 +114,7 @@ def test_documents_are_a_sorted_dictionary(
                 expected[what] = b"changed"
                 documents.put(what, b"changed", if_revision=now.revision)
             else:
-                with pytest.raises(DocumentChangedError):
+                with pytest.raises(DocumentChangedError, match="has another revision"):
                     documents.put(what, b"never", if_revision="0123456789abcdef")
         elif name == "delete":
             documents.delete(what)

@@ -101,6 +101,8 @@ export class Turnlog {
 
   constructor(url: string, options: Options = {}) {
     this.#base = new URL(url.endsWith("/") ? url : `${url}/`);
+    // `fetch` would refuse it later, and say it in its error.
+    if (this.#base.username || this.#base.password) throw new TypeError("the URL has a user or password: give a token or headers");
     this.#options = options;
   }
 
@@ -272,7 +274,10 @@ function paused(milliseconds: number, signal?: AbortSignal): Promise<void> {
 /** Return headers whose values are sent as UTF-8: `fetch` sends one byte a character. Throws a `TypeError` for an end of line. */
 function inUtf8(headers: Record<string, string>): Headers {
   const sent = new Headers();
-  for (const [name, value] of Object.entries(headers)) sent.set(name, Buffer.from(value).toString("latin1"));
+  for (const [name, value] of Object.entries(headers)) {
+    if (/[\0\r\n]/.test(value.trim())) throw new TypeError(`the header ${name} has an end of line or a null character`);
+    sent.set(name, Buffer.from(value).toString("latin1"));
+  }
   return sent;
 }
 

@@ -28,6 +28,12 @@ test("a session is created once, appended to and read in pages", async () => {
   assert.ok(ids.includes(session.id));
 });
 
+test("a URL or a token that is refused is not said again", async () => {
+  const isSilent = (error: Error) => error instanceof TypeError && !error.message.includes("s3cret");
+  assert.throws(() => new Turnlog("http://ada:s3cret@127.0.0.1:1"), isSilent);
+  await assert.rejects(new Turnlog("http://127.0.0.1:1", { token: "s3cret\nx" }).session("s").info(), isSilent);
+});
+
 test("a repeated key appends once, and an error has the service's code", async () => {
   const session = log.session(`k-${crypto.randomUUID()}`);
   await assert.rejects(session.append([{ role: "user", content: "a" }]), (error: TurnlogError) => error.status === 404 && error.code === "not_found");

@@ -73,7 +73,7 @@ class TurnlogError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Support pickle and copy without a call of ``__init__``, which takes other arguments in some subclasses."""
+        """Support pickle and copy. Some subclasses can't be made from ``args``."""
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     @property

@@ -73,11 +73,10 @@ DATABASE = "turnlog.db"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:|[\w.-]+:\d+(/|$)")
 """The beginning of a URL, or of an address without ``http://``, which is no file's name."""
 _SECRET = re.compile(r"(://|^(?!.*://))([^/?#@]*(?=@[^@]*$)|[^/].*@.*)|(?<=[?#]).+", re.DOTALL)
-"""User and password of a URL, its query and its fragment. With an ``@`` elsewhere, too, all behind the scheme."""
 
 
 def shown_url(url: str) -> str:
-    """Return a URL for a text that others read, cut to 200 characters, with ``***`` in place of what may be secret."""
+    """Return a URL, 200 characters at most, with ``***`` in place of user, password, query and fragment."""
     return _SECRET.sub(r"\1***", url)[:200]
 
 

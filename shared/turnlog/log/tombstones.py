@@ -198,7 +198,7 @@ def still_erased(wait_ms: int) -> ConflictError:
 
 
 def id_taken(session_id: str) -> SessionExistsError:
-    """Return the error for a session or import under an id whose session is gone while tombstones keep it taken."""
+    """Return the error for a new session under an id that is not free yet."""
     return SessionExistsError(
         f"the id {session_id!r} is taken: by a session that has expired or was erased, until a day after all of it is gone, "
         "its full snapshots too; or by an import to be repeated or erased"

@@ -241,7 +241,10 @@ class ImportSessions:
             if commits[0].commit.header.kind != "c" or not isinstance(event, CreateEvent):
                 raise InvalidInputError("a log begins with the creation of its session", code="bad_export")
             if not self._materialiser.begin(keys, commits[0], token):
-                return self._existing(keys, body, last_hash)
+                try:
+                    return self._existing(keys, body, last_hash)
+                except NotFoundError as error:
+                    raise id_taken(keys.session_id) from error
         self._materialiser.add(keys, commits, _no_blob)
         return self._rest(keys, body, commits[-1].commit.header, writings, snapshots, token)
 
@@ -309,8 +312,7 @@ class ImportSessions:
 
     def _existing(self, keys: SessionKeys, body: ImportCommits, last_hash: bytes) -> Imported:
         """Return the answer for a session that has this very history; else raise `SessionExistsError`."""
-        if self._log.commits.find_tail(keys) is None:
-            raise id_taken(keys.session_id)
+        self._log.commits.tail(keys)
         commit = self._log.commits.find_holding(keys, body.head)
         if commit is None or commit.header.last != body.head or commit.header.hash != last_hash:
             raise never_added(keys.session_id)

@@ -195,10 +195,7 @@ class Rounds:
         return RoundResult(True, None, published, history.has_more)
 
     def _overtaken(self, keys: SessionKeys, scope: _Scope, read: Header) -> RoundResult:
-        """Return the result of a round before whose end another summary, a rewind or a redaction came: as if it began now.
-
-        Where something is left to cover, the next round starts from the new state.
-        """
+        """Return the result of a round that another summary, a rewind or a redaction made useless, as if it began now."""
         header = self.log.commits.tail(keys).header
         base = Summaries(self.log).current(keys, header.summary)
         has_more = (header.rewound, header.redacted) != (read.rewound, read.redacted)

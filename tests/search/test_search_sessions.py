@@ -192,6 +192,7 @@ def test_what_is_said_after_the_job_is_found_after_a_job_of_the_next_minute(harn
     log.sessions.of("s0").append(user("something of a zebra"))
     answer = log.search("zebra")
     assert (answer.results, answer.unindexed, answer.is_complete) == ([], 1, False)
+    assert len([job for job in log.jobs() if job.kind == "index"]) == 1, "none that would find nothing due"
     harness.clock.advance(JOB_MS / 1000)
     log.search("zebra")
     assert log.run_jobs() >= 1

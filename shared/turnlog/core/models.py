@@ -42,6 +42,8 @@ FormatName: TypeAlias = Literal[
 ]
 FORMATS: tuple[str, ...] = get_args(FormatName)
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
+SNAPSHOT_NAME_PATTERN = r"^[^/\x00-\x1f]+$"
+SnapshotName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=SNAPSHOT_NAME_PATTERN)]
 ACTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_.:-]{0,63}$"
 Action: TypeAlias = Annotated[str, Field(pattern=ACTION_PATTERN)]
 """A caller's name for what an entry of the history records."""

@@ -11,10 +11,10 @@ from turnlog import __version__
 from turnlog.core.identity import CORRELATION_PATTERN, MAX_SESSION_ID, SESSION_ID_PATTERN
 from turnlog.core.json_values import JsonObject, without_none
 from turnlog.core.limits import MAX_POSITION
+from turnlog.core.models import SNAPSHOT_NAME_PATTERN
 from turnlog.routing import CORRELATION_HEADER, JSON_PATCH, ROUTES, Parameter, Route
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import AppendMessages
-from turnlog.snapshots.routes import SNAPSHOT_NAME_PATTERN
 from turnlog.windows.policy import Policy
 
 _REF = "#/components/schemas/{model}"

@@ -203,8 +203,8 @@ class SearchSessions:
         read = self._read(selected, reach)
         gone = {session.session_id for session in selected} - {session.session_id for session, _ in read}
         unknown = {session.session_id for session in listed if not session.is_there and session not in selected}
-        if left:
-            self._start_indexing(owner, left)
+        if due := self.owners.due(left, words):
+            self._start_indexing(owner, due)
         return _Selection(listed, is_more, titles, read, left, gone, gone | unknown)
 
     def _hits(self, query: SearchQuery, selected: _Selection) -> list[_Hit]:
@@ -315,10 +315,10 @@ class SearchSessions:
         spans = self.engine.spans([text for _, text in best], query.q)
         return [_answer(hit, text, marks, query) for (hit, text), marks in zip(best, spans, strict=True)], reranked.how
 
-    def _start_indexing(self, owner: Owner, left: Collection[str]) -> None:
-        """Start the job that indexes the sessions ``left``. If it can't be started, a later search tries again."""
+    def _start_indexing(self, owner: Owner, due: Collection[str]) -> None:
+        """Start the job that indexes the sessions ``due``. If it can't be started, a later search tries again."""
         now = self.log.clock.now_ms()
-        names = " ".join(sorted(left))
+        names = " ".join(sorted(due))
         job_id = f"{now - now % JOB_MS:013d}-{sha256(f'index {names}'.encode()).hexdigest()[:32]}"
         with suppress(UnavailableError):
             self.start_job(owner, "index", "", {}, job_id=job_id)

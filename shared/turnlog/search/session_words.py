@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -177,6 +177,11 @@ class OwnerSessions:
                 slots[session.keys.commit(known.position + 1)] = session.session_id
         return behind | {slots[key] for key in self._log.items.get_many(list(slots), consistent=False)}
 
+    def due(self, behind: Collection[str], words: Mapping[str, Words]) -> set[str]:
+        """Return those of the sessions that no job has read within `JOB_MS`."""
+        read_before = self._log.clock.now_ms() - JOB_MS
+        return {name for name in behind if name not in words or words[name].read_ms <= read_before}
+
 
 def _is_later(session: ListedSession, time_ms: int) -> bool:
     """Return whether a time is after the five minutes in which the session's entry was updated."""
@@ -212,9 +217,8 @@ class IndexSessions:
         deadline = self._log.clock.now_ms() + MAX_MS
         listed, _ = self._owners.newest(owner)
         known = self._owners.words(listed)
-        behind, read_before = self._owners.behind(listed, known), self._log.clock.now_ms() - JOB_MS
-        fresh = {session_id for session_id, words in known.items() if words.read_ms > read_before}
-        waiting = [session.keys for session in listed if session.session_id in behind - fresh]
+        due = self._owners.due(self._owners.behind(listed, known), known)
+        waiting = [session.keys for session in listed if session.session_id in due]
         for index, keys in enumerate(waiting):
             if index and self._log.clock.now_ms() >= deadline:
                 return Later({"sessions": done}, {"done": done})

@@ -8,11 +8,10 @@ from pydantic import Field
 
 from turnlog.core.errors import SessionExistsError
 from turnlog.core.limits import MAX_POSITION
-from turnlog.core.models import Answer, Body, JsonObjectField
+from turnlog.core.models import Answer, Body, JsonObjectField, SnapshotName
 from turnlog.jobs.models import Job
 from turnlog.routing import HttpRequest, Query, Response, Route, read_body
 from turnlog.sessions.document_models import MAX_WRITTEN, Base64, Key
-from turnlog.snapshots.routes import SnapshotName
 
 if TYPE_CHECKING:
     from turnlog.app import Application

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from turnlog.core.limits import MAX_POSITION
-from turnlog.core.models import Answer, Body, GivenText, JsonObjectField
+from turnlog.core.models import Answer, Body, GivenText, JsonObjectField, SnapshotName
 from turnlog.jobs.models import Job
 from turnlog.routing import CURSOR, Parameter, Response, Route
 from turnlog.sessions.message_models import StoredMessage
 from turnlog.sessions.models import MAX_KEPT, Session
-
-SNAPSHOT_NAME_PATTERN = r"^[^/\x00-\x1f]+$"
-SnapshotName: TypeAlias = Annotated[str, Field(min_length=1, max_length=128, pattern=SNAPSHOT_NAME_PATTERN)]
 
 
 class CreateSnapshot(Body):

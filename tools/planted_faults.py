@@ -116,7 +116,7 @@ PLANTED: tuple[Planted, ...] = (
     Planted(
         "append",
         "a key is recorded at every attempt",
-        ((_COMMITS, '(item, condition=Less("ttl", now))', "(item)"),),
+        ((_COMMITS, '"ttl": ttl}), condition=Absent())', '"ttl": ttl}))'),),
         (f"{_REQUEST_KEYS}::test_a3_a_repeated_append_is_one_commit_with_many_commits_between",),
     ),
     Planted(

@@ -49,7 +49,10 @@ class _Remembering:
 COUNTER = _Remembering()
 _SEARCH = Fts5SearchEngine()
 TOOLS: tuple[Body, ...] = (
-    {"type": "function", "function": {"name": "search", "description": "Finds.", "parameters": {"type": "object"}}},
+    {
+        "type": "function",
+        "function": {"name": "search", "description": "Finds.", "parameters": {"type": "object", "properties": {}}},
+    },
 )
 
 

@@ -38,7 +38,7 @@ from turnlog.log.packing import pack
 from turnlog.log.payloads import INLINE_BYTES, Payloads, PreparedPayload, digest_of
 from turnlog.log.request_keys import KEPT_SECONDS, SLACK_SECONDS, Attempt, RequestKey
 from turnlog.log.tombstones import MATERIALISING, is_cache_tombstone, is_slot_tombstone
-from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Less, Query, get_item, item_size_bytes
+from turnlog.ports import Absent, Clock, IdSource, Item, ItemTable, Query, get_item, item_size_bytes
 
 WRITE_DEADLINE_SECONDS = 5.0
 _FIRST_BACKOFF_SECONDS = 0.01
@@ -171,12 +171,11 @@ class CommitLog:
     def begin_request(self, keys: SessionKeys, request: RequestKey, *, head: int) -> int | None:
         """Record that a request with a key begins at this head of the log.
 
-        Return None for the first attempt of a key's time, else the head that an earlier attempt recorded. The commit of the
-        request, if any, comes after that head.
+        Return None for the first attempt, else the head that an earlier attempt recorded. The commit of the request, if
+        any, comes after that head.
         """
-        now = self._clock.now_ms() // 1000
-        item = item_at(keys.request(request.key_hash), {"pos": head, "ttl": now + KEPT_SECONDS + SLACK_SECONDS})
-        lost = self._items.put(item, condition=Less("ttl", now))
+        ttl = self._clock.now_ms() // 1000 + KEPT_SECONDS + SLACK_SECONDS
+        lost = self._items.put(item_at(keys.request(request.key_hash), {"pos": head, "ttl": ttl}), condition=Absent())
         if lost is None:
             return None
         return attribute(lost.existing, "pos", int) if lost.existing is not None else 0

@@ -133,15 +133,15 @@ class Records:
         if request is None:
             return record_id
         item = item_at(record_keys.request(request.key_hash), {"id": record_id, "ik": request.stamp})
-        lost = self._items.put(item | self._ttl(ttl_seconds), condition=Less("ttl", self._clock.now_ms() // 1000))
+        lost = self._items.put(item | self._ttl(ttl_seconds), condition=Absent())
         return record_id if lost is None or lost.existing is None else _made_by(lost.existing, request)
 
     def earlier_choice(self, record_keys: RecordKeys, request: RequestKey | None) -> str | None:
         """Return the record that an earlier try of the same request chose, or None."""
         if request is None:
             return None
-        item, now = get_item(self._items, record_keys.request(request.key_hash)), self._clock.now_ms() // 1000
-        return _made_by(item, request) if item is not None and int(item.get("ttl", now)) >= now else None
+        item = get_item(self._items, record_keys.request(request.key_hash))
+        return _made_by(item, request) if item is not None else None
 
     # ------------------------------------------------------------ names
 

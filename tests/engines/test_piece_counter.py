@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.token_texts import NASTY, count, ranks
+from turnlog.core.json_values import sendable_text
 from turnlog.engines import piece_counter
 from turnlog.engines.piece_counter import PieceCounter
 from turnlog_vocabulary import NO_TOKEN, TokenTable
@@ -49,6 +50,7 @@ PARTS += ["“", "\x85", "\xa0", "\u2028", "\u200d", "ก", "नी", "안녕", 
 @given(st.lists(st.sampled_from(PARTS) | st.characters(exclude_categories=["Cn", "Cs"]), max_size=20).map("".join))
 @example("\u0301A's\u0301 -\u0301sT")
 def test_a_text_has_the_tokens_that_tiktoken_counts(text: str) -> None:
+    text = sendable_text(text)  # Hypothesis may put half a pair in, though it is told not to
     assert PieceCounter().count(text) == count(text)
 
 

@@ -26,7 +26,14 @@ from tests.support.token_texts import (
     real_texts,
 )
 from turnlog.core import token_bounds
-from turnlog.core.token_bounds import ONE_TOKEN_CHARACTERS, SIGNS, lower_bound_tokens, tabled, upper_bound_tokens
+from turnlog.core.token_bounds import (
+    ONE_TOKEN_CHARACTERS,
+    SIGNS,
+    lower_bound_tokens,
+    tabled,
+    upper_bound_tokens,
+    words_of,
+)
 
 SIGNS_BEFORE_WORDS = [chr(code) for code in range(128) if chr(code) not in f"{ascii_letters}{digits}\r\n"]
 CONTRACTIONS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"]
@@ -150,7 +157,7 @@ def test_runs_of_a_sign_are_tokens_up_to_the_listed_length() -> None:
 
 
 def test_words_are_tokens_in_all_their_forms() -> None:
-    listed = tabled("words")
+    listed = list(words_of("words"))
     forms = [form for word in listed for form in (word, word.capitalize())] + tabled("capitals")
     assert set(forms) == token_bounds.WORDS
     for form in forms:
@@ -167,7 +174,7 @@ def test_words_between_a_sign_and_a_contraction_are_three_tokens_at_most() -> No
 
 
 def test_the_other_listed_pieces_are_tokens() -> None:
-    assert all(is_token(f" {word}") for word in tabled("spaced_words"))
+    assert all(is_token(f" {word}") for word in words_of("spaced_words"))
     assert all(is_token(piece.replace("~", " ")) for piece in tabled("affixed"))
     assert all(is_token(piece) for piece in SIGNS)
 

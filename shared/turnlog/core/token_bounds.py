@@ -177,6 +177,14 @@ def tabled(name: str) -> list[str]:
     return " ".join(_TABLES[name]["text"]).split()
 
 
+def words_of(name: str) -> Iterator[str]:
+    """Yield the words of a table, which has each as the number of letters that begin the word before, too, and its others."""
+    word = ""
+    for shared, letters in re.findall(r"(\d)(\D+)", "".join(_TABLES[name]["text"])):
+        word = word[: int(shared)] + letters
+        yield word
+
+
 def _codes(name: str) -> Iterator[int]:
     """Return the code points of a table, which has the gaps between them."""
     return accumulate(map(int, tabled(name)))
@@ -190,9 +198,9 @@ def _ranges(name: str) -> list[tuple[int, int]]:
 SIGNS = "".join(_TABLES["signs"]["text"]).split("A")
 ONE_TOKEN_CHARACTERS = "".join(map(chr, _codes("han_and_hangul")))
 _FOREIGN_PAIRS = frozenset(tabled("foreign_pairs"))
-WORDS = {form for word in tabled("words") for form in (word, word.capitalize())} | set(tabled("capitals"))
+WORDS = {form for word in words_of("words") for form in (word, word.capitalize())} | set(tabled("capitals"))
 PIECE_BOUNDS = PieceBounds.fromkeys([*WORDS, *(f" {word}" for word in WORDS)], 1)
-PIECE_BOUNDS.update(dict.fromkeys((f" {word}" for word in tabled("spaced_words")), 1))
+PIECE_BOUNDS.update(dict.fromkeys((f" {word}" for word in words_of("spaced_words")), 1))
 PIECE_BOUNDS.update(dict.fromkeys((piece.replace("~", " ") for piece in tabled("affixed")), 1))
 PIECE_BOUNDS.update(dict.fromkeys(SIGNS, 1))
 TWO_TOKENS, THREE_TOKENS = _ranges("two"), _ranges("three")

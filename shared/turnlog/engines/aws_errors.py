@@ -31,9 +31,19 @@ REFUSED = "storage_refused"
 """Code of an `UnavailableError`: the request is invalid, or no region is set. A fault of the program; a retry won't help."""
 _THROTTLED_CODES = frozenset(
     {
-        *("BandwidthLimitExceeded", "KMS.ThrottlingException", "KmsThrottled", "OverLimit", "RequestLimitExceeded"),
-        *("ProvisionedThroughputExceededException", "RequestThrottled", "RequestThrottledException", "SlowDown"),
-        *("ServiceQuotaExceededException", "Throttling", "ThrottlingException", "ThrottledException"),
+        "BandwidthLimitExceeded",
+        "KMS.ThrottlingException",
+        "KmsThrottled",
+        "OverLimit",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "ServiceQuotaExceededException",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
         "TooManyRequestsException",
     }
 )
@@ -42,11 +52,25 @@ _TOO_LARGE_CODES = frozenset(
 )
 _DENIED_CODES = frozenset(
     {
-        *("AccessDenied", "AccessDeniedException", "ExpiredToken", "ExpiredTokenException", "InvalidAccessKeyId"),
-        *("IncompleteSignatureException", "InvalidClientTokenId", "InvalidSignatureException", "SignatureDoesNotMatch"),
-        *("MissingAuthenticationTokenException", "UnrecognizedClientException"),
-        *(f"KMS.{fault}Exception" for fault in ("AccessDenied", "Disabled", "InvalidState", "NotFound")),
-        *("KmsAccessDenied", "KmsDisabled", "KmsInvalidState", "KmsNotFound"),
+        "AccessDenied",
+        "AccessDeniedException",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignatureException",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidSignatureException",
+        "KMS.AccessDeniedException",
+        "KMS.DisabledException",
+        "KMS.InvalidStateException",
+        "KMS.NotFoundException",
+        "KmsAccessDenied",
+        "KmsDisabled",
+        "KmsInvalidState",
+        "KmsNotFound",
+        "MissingAuthenticationTokenException",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
     }
 )
 _MISSING_CODES = frozenset(
@@ -55,9 +79,15 @@ _MISSING_CODES = frozenset(
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError)
 _PASSING = frozenset(
     {
-        *("InternalServerException", "ModelErrorException", "ModelNotReadyException", "ModelTimeoutException"),
-        *("RequestTimeout", "RequestTimeoutException", "RetryableConflictException"),
-        *("ServiceException", "ServiceUnavailableException"),
+        "InternalServerException",
+        "ModelErrorException",
+        "ModelNotReadyException",
+        "ModelTimeoutException",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "RetryableConflictException",
+        "ServiceException",
+        "ServiceUnavailableException",
     }
 )
 """Codes of passing failures, which may come with a 4xx status."""
@@ -114,18 +144,18 @@ def _from_code(code: str, status: int, operation: str) -> TurnlogError:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Service:
-    """The errors of an AWS service that is invoked.
-
-    ``misconfigured`` is the error for failures that a retry can't fix, such as a missing permission; its details have the HTTP
-    status as ``status_field``. ``timed_out`` is the error code if no answer comes in time, ``unreadable`` if an answer can't be
-    read. ``expected`` names what the answer should contain, for the error text.
-    """
+    """The errors of an AWS service that is invoked."""
 
     misconfigured: type[TurnlogError]
+    """The error for failures that a retry can't fix, such as a missing permission."""
     status_field: str
+    """The name of the HTTP status in the details of ``misconfigured``."""
     timed_out: str
+    """The error code if no answer comes in time."""
     unreadable: str
+    """The error code if an answer can't be read."""
     expected: str
+    """The name of what the answer should contain, for the error text."""
 
     @contextmanager
     def asked(self, name: str) -> Iterator[None]:

@@ -97,19 +97,10 @@ class Memory:
             self.requests.clear()
         self.requests.append(request)
 
-    def longest(
-        self, entries: Sequence[Entry], total: int, *, settles: bool, offered: OfferedTools
-    ) -> Assembled | None:
-        """Return the longest beginning of a log that is known, assembled in the same way. ``total`` is as for `assemble`."""
-        known = (past for past in self.assembled if (past.settles, past.offered) == (settles, offered))
-        return max(
-            (past for past in known if past.begins(entries, total)), key=lambda past: len(past.entries), default=None
-        )
-
-    def replace(self, past: Assembled, longer: Assembled) -> None:
-        """Remember a longer beginning in place of ``past``, and one of another view."""
-        others = [known for known in self.assembled if known is not past]
-        self.assembled = [*others[-1:], longer]
+    def known(self, entries: Sequence[Entry], total: int, *, settles: bool, offered: OfferedTools) -> Assembled | None:
+        """Return a beginning of a log that was assembled in the same way. ``total`` is as for `assemble`."""
+        alike = (past for past in self.assembled if (past.settles, past.offered) == (settles, offered))
+        return next((past for past in alike if past.begins(entries, total)), None)
 
 
 def assemble(
@@ -129,7 +120,7 @@ def assemble(
     What ``memory`` has of the view is not made again while nothing changes it.
     """
     nothing = Assembled(total - sum(entry.event.tokens for entry in entries), answer_open_calls, offered)
-    known = memory.longest(entries, total, settles=answer_open_calls, offered=offered) if memory is not None else None
+    known = memory.known(entries, total, settles=answer_open_calls, offered=offered) if memory is not None else None
     past = known or nothing
     grouping = _Grouping(past, entries)
     if past.entries and grouping.has_late_results:
@@ -140,7 +131,8 @@ def assemble(
     loops = _extended(past.loops, grouping.entries, units, grouping.befores)
     current = loops[-1].number if loops else 0
     if memory is not None:
-        memory.replace(known or nothing, _assembled(past, grouping, units, set_aside))
+        longer = _assembled(past, grouping, units, set_aside)
+        memory.assembled = [longer, *(other for other in memory.assembled if other is not known)][:2]
     return WindowDraft(
         (*past.preamble, *(unit for unit in units if not unit.entry.loop)),
         # The current loop is included even when none of it can be sent, so that the loop before it counts as past.

@@ -457,7 +457,7 @@ class SessionHistory:
 
 
 def _from_step(messages: list[Located]) -> list[Located]:
-    """Return the messages from the first on that stands at a step: of a longer log with a few more calls, it is the same."""
+    """Return the messages from a multiple of a step on, so that windows of the next calls begin with the same one."""
     step = max(1, MAX_CALLS // _LIMIT_STEPS // 2)
     first = -(-messages[0].event.position // step) * step
     return [message for message in messages if message.event.position >= first] or messages

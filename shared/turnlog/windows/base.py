@@ -77,7 +77,7 @@ def folded(loop: Loop, steps: Sequence[Unit], notes: tuple[Note, ...]) -> Loop:
 
 @once
 def _told(unit: Unit) -> Unit:
-    """Return the step as a note tells it."""
+    """Return the step as a digest: a note tells it."""
     return replace(unit, level="digest", reason=FOLDED)
 
 

@@ -393,7 +393,7 @@ def _needs_engine(detail: str) -> InvalidInputError:
 
 
 def header_value(name: str, value: str) -> str:
-    """Return the value of a header. Raises `InvalidInputError`, without it, for a value that HTTP would trim or refuse."""
+    """Return the value of a header. Raises `InvalidInputError`, which does not repeat it, for one that HTTP would change."""
     if not value or value != value.strip() or not value.isprintable():
         raise InvalidInputError(f"{name} is empty, begins or ends with a space, or is not printable")
     return value

@@ -178,7 +178,7 @@ def tabled(name: str) -> list[str]:
 
 
 def words_of(name: str) -> Iterator[str]:
-    """Yield the words of a table, which has each as the number of letters that begin the word before, too, and its others."""
+    """Yield the words of a table: each is the number of letters that it shares with the word before, and its other letters."""
     word = ""
     for shared, letters in re.findall(r"(\d)(\D+)", "".join(_TABLES[name]["text"])):
         word = word[: int(shared)] + letters

@@ -1,4 +1,4 @@
-"""What the answer with a window says of it: parts, prefix, epoch and breakpoints, and the reasons why a new epoch began."""
+"""The parts of the answer with a window: manifest, prefix, epoch, breakpoints, and the reasons why a new epoch began."""
 
 from __future__ import annotations
 

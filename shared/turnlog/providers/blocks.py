@@ -377,7 +377,7 @@ def _converted(tool: JsonObject, shape: str, format: str) -> JsonObject | None:
 
 
 def _with_custom_moved(tool: JsonObject, format: str) -> JsonObject:
-    """Return OpenAI's tool that takes any text in the shape of the other one of its formats."""
+    """Return a custom tool of OpenAI in the shape of ``format``, the other of its formats."""
     held, is_chat = tool.get("custom"), format == "openai_chat"
     inner: JsonObject = {**held} if isinstance(held, dict) else {key: tool[key] for key in tool if key != "type"}
     grammar = inner.get("format")
@@ -420,7 +420,7 @@ _REFUSED = ("allOf", "anyOf", "oneOf", "enum", "not")
 
 
 def _plain(schema: JsonObject, *, has_properties: bool) -> JsonObject:
-    """Return a schema that every provider takes: of an object with properties, those of all alternatives at the root.
+    """Return a schema that the provider takes: of an object, with the properties of all alternatives at the root.
 
     A schema that the provider takes is returned as it is. Claude needs a type, OpenAI properties too (``has_properties``), and
     neither takes a reference or alternatives at the root; a weaker schema is sent then.

@@ -296,7 +296,7 @@ def invented(text: str, record: str) -> Iterator[str]:
 
 
 def _stands(name: str, record: str) -> bool:
-    """Return whether the record has the name beside no Latin letter and no digit; of a hash or UUID the beginning is enough."""
+    """Return whether the record has the name, no Latin letter or digit beside it; of a hash or UUID the beginning is enough."""
     end = "" if _HASH.fullmatch(name) else "(?![a-z0-9])"
     return re.search(f"(?<![a-z0-9]){re.escape(name)}{end}", record) is not None
 

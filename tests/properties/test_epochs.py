@@ -484,11 +484,22 @@ def test_a_long_loop_has_few_epochs(result: str, remark: str) -> None:
 def test_steps_before_the_border_are_told_in_notes_and_the_task_stays() -> None:
     held = steps(30, result="created ticket TCK-88341 for ada@example.com", remark=LONG)
     made = window(held, Asked(budget=held.total // 4))
-    folded = [part.first for part in made.manifest.parts if part.reason == "fold"]
-    assert folded[0] == 2
+    folded = [part for part in made.manifest.parts if part.reason == "fold"]
+    assert folded[0].first == 2
     assert "notes on earlier steps of exchange 1" in texts(made)
     assert "Fix the bug." in texts(made)
     assert "TCK-88341" in texts(made)
+
+
+def test_the_manifest_of_a_long_loop_is_as_short_as_its_window() -> None:
+    held, longer = steps(60, result=LONG, remark=""), steps(240, result=LONG, remark="")
+    budget = held.total // 6
+    made, of_longer = window(held, Asked(budget=budget)), window(longer, Asked(budget=budget))
+    assert sum(part.reason == "fold" for part in of_longer.manifest.parts) < 10
+    size = len(of_longer.messages)
+    assert len(of_longer.manifest.parts) - size <= len(made.manifest.parts) - len(made.messages) + 3
+    (loop,) = [part for part in of_longer.manifest.parts if part.kind == "loop"]
+    assert len(loop.refs) < size, "refs of folded steps are not listed"
 
 
 # ---------------------------------------------------------------- large results

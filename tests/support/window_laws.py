@@ -179,18 +179,21 @@ def assert_no_silent_hole(held: Stored, found: Window) -> None:
     parts = found.manifest.parts
     loops = {part.loop: part for part in parts if part.kind == "loop"}
     older = next((part for part in parts if part.kind == "older"), None)
-    result = Counter(part.first for part in parts if part.kind == "message" and part.first is not None)
+    folded = [part for part in parts if part.reason == "fold"]
+    result = Counter(part.first for part in parts if part.kind == "message" and part not in folded)
     for source in held.sources:
         position = source.event.position
         loop = loops.get(source.loop or None)
-        coarse = [part for part in (loop, older) if part is not None and part.level != "whole"]
+        coarse = [part for part in (loop, older, *folded) if part is not None and part.level != "whole"]
         is_summed_up = any(_covers(part, position) for part in coarse)
         assert result[position] == 1 or (is_summed_up and result[position] == 0), (
             f"message {position} is told {result[position]} times; its loop is {loop}"
         )
     for part in parts:
         assert part.level == "whole" or part.kind == "loop" or part.reason, f"{part} is not whole and has no reason"
-        assert part.kind != "message" or part.first == part.last
+        assert part.kind != "message" or part.first == part.last or part in folded
+        is_sent = part.kind == "message" and part.level in ("whole", "stub")
+        assert not is_sent or not any(_covers(fold, part.first or 0) for fold in folded)
     assert 3 + sum(part.tokens for part in finest(parts)) == found.tokens
     assert found.manifest.totals == _totals(parts)
     is_line = any(
@@ -198,7 +201,12 @@ def assert_no_silent_hole(held: Stored, found: Window) -> None:
     )
     assert is_line == any(part.kind == "omission_notice" and part.reason == "left_out" for part in parts)
     # A loop that a step has left out is there all the same when all its messages are pinned, or not sent for another reason.
-    shown = {part.first for part in parts if part.kind == "message" and not _is_evicted(part, held)}
+    shown = {
+        position
+        for part in parts
+        if part.kind == "message" and part.first is not None and not _is_evicted(part, held)
+        for position in range(part.first, (part.last or part.first) + 1)
+    }
     pinned = {
         part.loop
         for part in parts

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.messages import Message, Opaque, Thinking
@@ -159,12 +161,41 @@ def _parts_of(loop: Loop, notes: Sequence[int], unit_of_results: Mapping[int, Un
         units = loop.units if loop.level == "whole" else [unit_out(unit, loop.reason) for unit in loop.units]
         yield from (part for unit in units for part in _messages(unit, None, unit_of_results))
         return
-    refs = tuple(ref for unit in loop.units for ref in _refs(unit))
+    refs = tuple(ref for unit in loop.units if unit.level != "digest" for ref in _refs(unit))
     cost = bare_tokens(loop) + sum(notes)
     yield WindowPart("loop", loop.number, loop.first, loop.last, loop.level, cost, loop.reason or None, refs)
     note_tokens = {note.at: tokens for note, tokens in zip(loop.notes, notes, strict=True)}
+    stretches = _stretches(loop)
+    for units, following in zip_longest(stretches, stretches[1:]):
+        if units[0].level == "digest":
+            last = following[0].position - 1 if following else loop.last
+            listed = [entry for unit in units for entry in (*unit.said, *_listed(unit, unit_of_results))]
+            yield from _folded(units[0], listed, last, note_tokens.get(units[0].position, 0))
+        else:
+            yield from _messages(units[0], loop, unit_of_results)
+
+
+def _stretches(loop: Loop) -> list[list[Unit]]:
+    """Return the units of a loop, each by itself; but together the steps in a row that one note tells."""
+    begins, stretches = {note.at for note in loop.notes}, list[list[Unit]]()
     for unit in loop.units:
-        yield from _messages(unit, loop, unit_of_results, note=note_tokens.get(unit.position, 0))
+        continues = unit.level == "digest" and unit.position not in begins
+        if continues and stretches and stretches[-1][0].level == "digest":
+            stretches[-1].append(unit)
+        else:
+            stretches.append([unit])
+    return stretches
+
+
+def _folded(unit: Unit, entries: Sequence[Entry], last: int, note: int) -> Iterator[WindowPart]:
+    """Yield the part of steps in a row that a note tells, from ``unit`` on, and those of their results behind ``last``.
+
+    ``entries`` are their messages; ``note`` is the tokens of the note.
+    """
+    loop, positions = unit.entry.loop, sorted(entry.position for entry in entries)
+    border = bisect_right(positions, last)
+    yield WindowPart("message", loop, unit.position, positions[border - 1], "digest", note, unit.reason, ())
+    yield from (_message(position, loop, "digest", 0, unit.reason) for position in positions[border:])
 
 
 def _recalled(part: RecalledPart) -> WindowPart:
@@ -220,22 +251,22 @@ def _units_of_results(units: Iterable[tuple[Unit, bool]]) -> Mapping[int, Unit]:
     return left_out | sent
 
 
-def _messages(
-    unit: Unit, loop: Loop | None, unit_of_results: Mapping[int, Unit], note: int = 0
-) -> Sequence[WindowPart]:
-    """Return the parts of the unit's messages. In a loop that is not whole, only those that differ from the loop's level.
+def _listed(unit: Unit, unit_of_results: Mapping[int, Unit]) -> list[Entry]:
+    """Return the messages with results that are listed with a unit."""
+    return [entry for entry in unit.behind if unit_of_results.get(entry.position) is unit]
 
-    ``note`` is the tokens of the note that is sent in the unit's place.
-    """
-    listed = tuple(entry.position for entry in unit.behind if unit_of_results.get(entry.position) is unit)
+
+def _messages(unit: Unit, loop: Loop | None, unit_of_results: Mapping[int, Unit]) -> Sequence[WindowPart]:
+    """Return the parts of the unit's messages. In a loop that is not whole, only those that differ from the loop's level."""
+    listed = tuple(entry.position for entry in _listed(unit, unit_of_results))
     if loop is None:
-        return _message_parts(unit, None, "whole", listed, note)
-    return _message_parts(unit, loop.number, loop.level, listed, note)
+        return _message_parts(unit, None, "whole", listed)
+    return _message_parts(unit, loop.number, loop.level, listed)
 
 
 @once
 def _message_parts(
-    unit: Unit, number: int | None, loop_level: PartLevel, listed: tuple[int, ...], note: int
+    unit: Unit, number: int | None, loop_level: PartLevel, listed: tuple[int, ...]
 ) -> Sequence[WindowPart]:
     """Return the parts of a unit's messages; ``listed`` are the positions of its messages with results that are among them."""
     is_summed_up, parts = loop_level != "whole", list[WindowPart]()
@@ -253,7 +284,7 @@ def _message_parts(
         settled = "settled" if unit.is_waiting else unit.entry.event.envelope.origin
         shape = "calls_as_text" if unit.calls_as_text else settled
         reason = unit.reason or ("pinned" if is_summed_up else shape)
-        parts.append(_message(unit.position, number, level, tokens if is_in else note, reason, refs))
+        parts.append(_message(unit.position, number, level, tokens if is_in else 0, reason, refs))
         parts += [_message(entry.position, number, level, entry.cost if is_in else 0, reason) for entry in companions]
     for entry in results:
         is_late = entry.loop != unit.entry.loop

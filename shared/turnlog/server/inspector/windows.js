@@ -117,14 +117,15 @@ const partKind = part => (part.kind === "summary" || part.kind === "recalled" ? 
 
 function labelOf(part) {
   if (part.kind === "loop") return t("Loop {n}", { n: part.loop });
-  if (part.kind === "message") return t("Message #{n}", { n: part.first });
+  if (part.kind === "message") return t("Message #{n}", { n: part.first === part.last ? part.first : `${part.first}–${part.last}` });
   if (part.kind === "older") return t("Older, up to loop {n}", { n: part.loop ?? "?" });
   if (part.kind === "block") return t("Block of #{n}", { n: part.first });
   return t({ system: "System text", tools: "Tools", summary: "Summary", recalled: "Recalled", omission_notice: "Notice" }[part.kind] || part.kind);
 }
 
 export function partAt(parts, position) {
-  return parts.find(part => part.kind === "message" && part.first === position)
+  return parts.find(part => part.kind === "message" && part.first === position && part.last === position)
+    || parts.find(part => part.kind === "message" && part.first <= position && position <= part.last)
     || parts.find(part => part.kind === "loop" && part.first <= position && position <= part.last)
     || parts.find(part => part.first !== null && part.kind !== "recalled" && part.first <= position && position <= part.last);
 }

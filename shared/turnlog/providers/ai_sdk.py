@@ -22,6 +22,7 @@ from turnlog.providers.blocks import (
     is_safe_name,
     json_text,
     legal_tool_name,
+    object_of,
     placeholder_text,
     role_with,
     string_of,
@@ -126,13 +127,10 @@ class AiSdkCodec(Codec):
 
 def _is_own_part(part: JsonValue) -> bool:
     """Return whether no other format has such a part."""
-    if not isinstance(part, dict):
-        return False
-    kind = part.get("type")
-    is_media = (kind == "image" and isinstance(part.get("image"), str)) or (
-        kind == "file" and isinstance(part.get("mediaType"), str)
-    )
-    return is_media or (isinstance(kind, str) and kind in _OWN_TYPES)
+    fields = object_of(part)
+    kind = string_of(fields.get("type"))
+    is_image = kind == "image" and isinstance(fields.get("image"), str)
+    return kind in _OWN_TYPES or is_image or (kind == "file" and isinstance(fields.get("mediaType"), str))
 
 
 def _parts(body: JsonObject) -> Iterator[JsonObject]:
@@ -197,19 +195,14 @@ def _result(part: JsonObject, is_error: bool | None, *, in_assistant: bool) -> T
         if part["state"] not in ("output-available", "output-error", "output-denied"):
             return None
         failed, is_hosted = part["state"] != "output-available", part.get("providerExecuted") is True
-        content = (Text(_failure(part)),) if failed else _texts(part.get("output"))
+        reason = string_of(part.get("errorText")) or string_of(object_of(part.get("approval")).get("reason"))
+        content = (Text(reason or _DENIED),) if failed else _texts(part.get("output"))
     return ToolResult(call_id, content, is_error=failed if is_error is None else is_error, hosted=is_hosted)
-
-
-def _failure(part: JsonObject) -> str:
-    approval = part.get("approval")
-    reason = string_of(approval.get("reason")) if isinstance(approval, dict) else ""
-    return string_of(part.get("errorText")) or reason or _DENIED
 
 
 def _output(output: JsonValue) -> tuple[tuple[Block, ...], bool]:
     """Return the blocks of a tool's output, and whether it says that the call failed."""
-    fields = output if isinstance(output, dict) else {}
+    fields = object_of(output)
     kind, value = fields.get("type"), fields.get("value")
     if kind == "execution-denied":
         return (Text(string_of(fields.get("reason")) or _DENIED),), True
@@ -259,14 +252,9 @@ def media_of_part(part: JsonObject) -> Media | None:
     of = "image" if is_image else "audio" if (media_type or "").startswith("audio/") else "file"
     is_url = data_url is None and value.startswith(("https://", "http://"))
     data, url = (None, value) if is_url else (data_url[2] if data_url else value, None)
-    return Media(of, media_type, data, url, name=name, detail=_detail_of(part))  # type: ignore[arg-type]
-
-
-def _detail_of(part: JsonObject) -> str | None:
-    """Return the detail in which OpenAI reads an image: ``providerOptions.openai.imageDetail``."""
-    options = part.get("providerOptions")
-    of_openai = options.get("openai") if isinstance(options, dict) else None
-    return (string_of(of_openai.get("imageDetail")) or None) if isinstance(of_openai, dict) else None
+    of_openai = object_of(object_of(part.get("providerOptions")).get("openai"))
+    detail = string_of(of_openai.get("imageDetail")) or None
+    return Media(of, media_type, data, url, name=name, detail=detail)  # type: ignore[arg-type]
 
 
 def _with_detail(part: JsonObject, media: Media) -> JsonObject:

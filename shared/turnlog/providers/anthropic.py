@@ -26,6 +26,7 @@ from turnlog.providers.blocks import (
     is_thinking,
     json_text,
     legal_tool_name,
+    object_of,
     placeholder_text,
     plain_text,
     role_of,
@@ -114,12 +115,11 @@ class AnthropicCodec(AlternatingCodec):
 
     @staticmethod
     def server_ids(block: JsonValue) -> tuple[str, str]:
-        kind = string_of(block.get("type")) if isinstance(block, dict) else ""
-        if isinstance(block, dict) and kind in ("server_tool_use", "mcp_tool_use"):
-            return string_of(block.get("id")), ""
-        return "", string_of(block.get("tool_use_id")) if isinstance(block, dict) and kind.endswith(
-            "_tool_result"
-        ) else ""
+        fields = object_of(block)
+        kind = string_of(fields.get("type"))
+        if kind in ("server_tool_use", "mcp_tool_use"):
+            return string_of(fields.get("id")), ""
+        return "", string_of(fields.get("tool_use_id")) if kind.endswith("_tool_result") else ""
 
     def legal(self, body: JsonObject) -> JsonObject | None:
         """Return the legal form of a message; None when nothing of it can be sent. Thinking with nothing behind it can't."""
@@ -180,13 +180,12 @@ class AnthropicCodec(AlternatingCodec):
 
 def _is_own_block(block: JsonValue) -> bool:
     """Return whether no other format has such a block."""
-    if not isinstance(block, dict):
-        return False
-    kind = string_of(block.get("type"))
+    fields = object_of(block)
+    kind = string_of(fields.get("type"))
     if kind in ("image", "document"):
-        return isinstance(block.get("source"), dict)
+        return isinstance(fields.get("source"), dict)
     is_known = kind in _OWN_BLOCK_TYPES or kind.endswith("_tool_result")
-    return is_known or (kind == "thinking" and isinstance(block.get("thinking"), str))
+    return is_known or (kind == "thinking" and isinstance(fields.get("thinking"), str))
 
 
 def _kind(block: JsonObject, pointer: str) -> str:
@@ -218,7 +217,7 @@ def _parsed_result(block: JsonObject, pointer: str, is_error: bool | None, *, ho
     if block["type"] == "tool_result":
         blocks = tuple(_block(inner, pointer) for inner in content_blocks(value, pointer))
         return ToolResult(call_id, blocks, is_error=failed)
-    document = value.get("content") if isinstance(value, dict) else None
+    document = object_of(value).get("content")
     if isinstance(value, dict) and isinstance(document, dict):
         rest: JsonValue = {key: inner for key, inner in value.items() if key != "content"}
         blocks = (*result_blocks(rest), *_document(document, pointer))
@@ -257,9 +256,8 @@ def _is_compaction(block: JsonValue) -> bool:
 
     https://platform.claude.com/docs/en/build-with-claude/compaction
     """
-    if not isinstance(block, dict) or block.get("type") != "compaction":
-        return False
-    return bool(string_of(block.get("content")).strip())
+    fields = object_of(block)
+    return fields.get("type") == "compaction" and bool(string_of(fields.get("content")).strip())
 
 
 def _hosted_id(call_id: str, kind: str) -> str:

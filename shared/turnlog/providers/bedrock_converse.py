@@ -24,6 +24,7 @@ from turnlog.providers.blocks import (
     is_thinking,
     json_text,
     legal_tool_name,
+    object_of,
     objects_in,
     placeholder_text,
     role_with,
@@ -42,19 +43,16 @@ _MAX_NAME = 200
 
 def media_of(block: JsonObject) -> Media | None:
     """Return the image or document of a block; None when it has neither, or no bytes and no URI."""
-    image, document = block.get("image"), block.get("document")
-    inner = image if isinstance(image, dict) else document
-    source = inner.get("source") if isinstance(inner, dict) else None
-    if not isinstance(inner, dict) or not isinstance(source, dict):
-        return None
-    location = source.get("s3Location")
+    is_image = isinstance(block.get("image"), dict)
+    inner = object_of(block.get("image" if is_image else "document"))
+    source = object_of(inner.get("source"))
     data = string_of(source.get("bytes")) or None
-    url = (string_of(location.get("uri")) if isinstance(location, dict) else "") or None
+    url = string_of(object_of(source.get("s3Location")).get("uri")) or None
     if not data and not url:
         return None
     media_type = _MEDIA_TYPES.get(string_of(inner.get("format")))
     name = string_of(inner.get("name")) or None
-    return Media("image" if inner is image else "file", media_type, data=data, url=url, name=name)
+    return Media("image" if is_image else "file", media_type, data=data, url=url, name=name)
 
 
 def is_document(block: JsonValue) -> bool:
@@ -70,16 +68,11 @@ def document_name(name: str) -> str:
     return legal_chars[:_MAX_NAME].strip() or "document"
 
 
-def with_documents(messages: list[JsonObject]) -> list[JsonObject]:
-    """Return the messages with a legal, unique name for every document, and with a text in every message that has a document.
+def _with_unique_names(message: JsonObject, names: set[str]) -> JsonObject:
+    """Return a message whose documents have names that are legal and not in ``names``, and with a text if it has a document.
 
     The provider refuses repeated document names, and a document without a text.
     """
-    names = set[str]()
-    return [_with_unique_names(message, names) for message in messages]
-
-
-def _with_unique_names(message: JsonObject, names: set[str]) -> JsonObject:
     content = message["content"]
     assert isinstance(content, list)  # noqa: S101 - every rendered body has a list
     named = [_with_unique_name(block, names) for block in content]
@@ -141,7 +134,8 @@ class BedrockConverseCodec(AlternatingCodec):
 
     def render(self, turns: Sequence[Turn], *, system: str | None, tools: Sequence[JsonObject]) -> Rendered:
         rendered = super().render(turns, system=system, tools=tools)
-        messages = with_documents(rendered.messages)
+        names = set[str]()
+        messages = [_with_unique_names(message, names) for message in rendered.messages]
         return replace(
             rendered, messages=messages, ends=ends_after_additions(rendered.ends, rendered.messages, messages)
         )
@@ -158,9 +152,8 @@ class BedrockConverseCodec(AlternatingCodec):
 
     @staticmethod
     def server_ids(block: JsonValue) -> tuple[str, str]:
-        if not isinstance(block, dict):
-            return "", ""
-        return _server_id(block.get("toolUse")), _server_id(block.get("toolResult"))
+        fields = object_of(block)
+        return _server_id(fields.get("toolUse")), _server_id(fields.get("toolResult"))
 
     def legal(self, body: JsonObject) -> JsonObject | None:
         """Return the legal form of a message; None when nothing of it but reasoning can be sent."""
@@ -209,8 +202,7 @@ def _block(block: JsonObject) -> Block:
         return Text(string_of(block["text"]))
     if "json" in block:
         return Text(json_text(block["json"]))
-    citations = block.get("citationsContent")
-    parts = citations.get("content") if isinstance(citations, dict) else None
+    parts = object_of(block.get("citationsContent")).get("content")
     if isinstance(parts, list):
         return Text("".join(string_of(part.get("text")) for part in objects_in(parts)))
     reasoning = block.get("reasoningContent")

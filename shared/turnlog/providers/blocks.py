@@ -87,6 +87,11 @@ def string_of(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def object_of(value: JsonValue) -> JsonObject:
+    """Return the value of a field with an object, or an empty object when it is missing, null or of another type."""
+    return value if isinstance(value, dict) else {}
+
+
 def json_text(value: JsonValue) -> str:
     """Return arguments as JSON text: a string unchanged, null as an empty string, any other value as compact JSON."""
     if isinstance(value, str):
@@ -355,15 +360,12 @@ def _converted(tool: JsonObject, shape: str, format: str) -> JsonObject | None:
     """Return the tool of the format ``shape`` in another format; None for one without a name, or that the provider runs."""
     if shape in _OPENAI and tool.get("type") == "custom":
         return _with_custom_moved(tool, format) if format in _OPENAI else None
-    member, schema_key = _FUNCTIONS[shape]
+    member, _ = _FUNCTIONS[shape]
     function = tool.get(member) if member else tool
     is_callers = shape not in _CALLERS_TYPES or tool.get("type") in _CALLERS_TYPES[shape]
     if not is_callers or not isinstance(function, dict) or not isinstance(function.get("name"), str):
         return None
-    schema, strict = function.get(schema_key), function.get("strict")
-    if shape == "bedrock_converse":
-        schema = schema.get("json") if isinstance(schema, dict) else None
-    parameters: JsonObject = schema if isinstance(schema, dict) else {}
+    parameters, strict = _schema_of(function, shape), function.get("strict")
     declaration: JsonObject = {"name": function["name"]}
     if description := string_of(function.get("description")):
         declaration["description"] = description
@@ -400,10 +402,7 @@ def _legal(tool: JsonObject, format: str) -> JsonObject:
     if not legal.get("description", True):
         del legal["description"]  # Bedrock refuses an empty one.
     if format not in _OPENAI or (tool.get("type") != "custom" and schema_key in function):
-        schema = function.get(schema_key)
-        if format == "bedrock_converse":
-            schema = schema.get("json") if isinstance(schema, dict) else None
-        schema = schema if isinstance(schema, dict) else {}
+        schema = _schema_of(function, format)
         plain = _plain(schema, has_properties=format in _OPENAI)
         legal[schema_key] = {"json": plain} if format == "bedrock_converse" else plain
         if dropped := {key: schema[key] for key in _REFUSED if key in schema}:
@@ -414,6 +413,11 @@ def _legal(tool: JsonObject, format: str) -> JsonObject:
     if legal == function:
         return tool
     return {**tool, member: legal} if member else legal
+
+
+def _schema_of(function: JsonObject, format: str) -> JsonObject:
+    schema = object_of(function.get(_FUNCTIONS[format][1]))
+    return object_of(schema.get("json")) if format == "bedrock_converse" else schema
 
 
 _REFUSED = ("allOf", "anyOf", "oneOf", "enum", "not")
@@ -434,8 +438,7 @@ def _plain(schema: JsonObject, *, has_properties: bool) -> JsonObject:
     root = schema if target is schema else {**schema, **target}
     members = dict[str, list[JsonValue]]()
     for source in (root, *(_target_of(variant, schema) for key in _REFUSED for variant in objects_in(root.get(key)))):
-        own = source.get("properties")
-        for name, member in own.items() if isinstance(own, dict) else ():
+        for name, member in object_of(source.get("properties")).items():
             known = members.setdefault(name, [])
             known += [member] if member not in known else []
     properties: JsonObject = {
@@ -451,6 +454,5 @@ def _target_of(schema: JsonObject, root: JsonObject) -> JsonObject:
     if not reference.startswith("#/"):
         return schema
     for step in reference.split("/")[1:]:
-        value = target.get(step)
-        target = value if isinstance(value, dict) else {}
+        target = object_of(target.get(step))
     return target

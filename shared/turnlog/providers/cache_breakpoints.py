@@ -79,9 +79,10 @@ def _anthropic_takes(block: JsonValue) -> bool:
 
 
 def _converse_takes(block: JsonValue) -> bool:
-    document = block.get("document") if isinstance(block, dict) else None
-    is_other_document = isinstance(document, dict) and document.get("format") != "pdf"
-    return isinstance(block, dict) and "reasoningContent" not in block and not is_other_document
+    if not isinstance(block, dict) or "reasoningContent" in block:
+        return False
+    document = block.get("document")
+    return not isinstance(document, dict) or document.get("format") == "pdf"
 
 
 KINDS: Mapping[str, _Kind] = {

@@ -13,7 +13,7 @@ from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Message
 from turnlog.providers import Rendered, Turn
-from turnlog.providers.blocks import objects_in, string_of
+from turnlog.providers.blocks import object_of, objects_in, string_of
 from turnlog.providers.openai_responses import FORMAT as RESPONSES
 from turnlog.providers.openai_responses import OpenAIResponsesCodec
 
@@ -96,8 +96,7 @@ def _snake(key: str) -> str:
 def as_responses(item: JsonObject) -> JsonObject:
     """Return the item of OpenAI Responses that the SDK sends for one of its own."""
     read = _READERS.get(string_of(item.get("type", "message")))
-    value = item.get("providerData")
-    provided = value if isinstance(value, dict) else {}
+    provided = object_of(item.get("providerData"))
     own: JsonObject = {key: value for key, value in item.items() if key != "providerData"}
     if read is not None:
         return read(own, provided)

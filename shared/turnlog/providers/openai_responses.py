@@ -81,7 +81,9 @@ class OpenAIResponsesCodec(Codec):
         if (shape := shape_of_output(body)) is not None:
             return Message("tool", tool_results=(result_of(body, shape, is_error=is_error),), given_role=kind)
         if kind == "reasoning":
-            return Message("assistant", (Thinking(_reasoning_text(body)),), given_role=kind)
+            parts = objects_in(body.get("summary")) + objects_in(body.get("content"))
+            text = "\n".join(filter(None, (string_of(part.get("text")) for part in parts)))
+            return Message("assistant", (Thinking(text),), given_role=kind)
         compacts = kind == "compaction" and bool(string_of(body.get("encrypted_content")))
         return Message("assistant", (Opaque(FORMAT, body),), given_role=kind, compacts=compacts)
 
@@ -126,11 +128,6 @@ def _part(part: JsonObject) -> Block:
     if kind == "input_file" and any(isinstance(part.get(key), str) for key in ("file_id", "file_data", "file_url")):
         return media_from_file(part, url=string_of(part.get("file_url")) or None)
     return Opaque(FORMAT, part)
-
-
-def _reasoning_text(body: JsonObject) -> str:
-    parts = objects_in(body.get("summary")) + objects_in(body.get("content"))
-    return "\n".join(text for part in parts if (text := string_of(part.get("text"))))
 
 
 def _message(role: str, content: JsonValue) -> JsonObject:

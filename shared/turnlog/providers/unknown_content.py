@@ -7,7 +7,7 @@ from itertools import islice
 
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.providers import ai_sdk, openai_agents_js
-from turnlog.providers.blocks import is_safe_name
+from turnlog.providers.blocks import is_safe_name, object_of
 from turnlog.providers.hosted_calls import shape_of_call, shape_of_output
 from turnlog.providers.shapes import HOSTED, KNOWN_BLOCKS, UnfitError
 
@@ -62,8 +62,8 @@ def _is_known_item(item: JsonObject) -> bool:
 
 def _name_of(block: JsonValue) -> str:
     """Return the type of a block or, without one, the first of its members; never a text of the caller's."""
-    fields_of_block = block if isinstance(block, dict) else {}
-    name = fields_of_block.get("type") or next(iter(fields_of_block), None)
+    fields = object_of(block)
+    name = fields.get("type") or next(iter(fields), None)
     return name if isinstance(name, str) and is_safe_name(name) else "unknown"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import copy
+from abc import abstractmethod
 from contextlib import suppress
 from typing import Any, cast
 
@@ -27,16 +28,43 @@ from turnlog.providers.blocks import string_of
 _JOINED = {"text_delta": "text", "thinking_delta": "thinking"}
 
 
-class AnthropicAccumulator(Accumulator):
-    """Accumulator for Anthropic Messages."""
-
-    format = "anthropic"
+class _BlockAccumulator(Accumulator):
+    """Base of the accumulators for messages of numbered blocks. ``_inputs`` are the JSON texts of the calls' inputs so far."""
 
     def __init__(self) -> None:
         self._role = "assistant"
         self._blocks: dict[int, JsonObject] = {}
         self._inputs: dict[int, str] = {}
         self._usage: dict[str, int] = {}
+
+    @property
+    def messages(self) -> list[JsonObject]:
+        content: list[JsonValue] = [
+            self._with_input(copy.deepcopy(block), self._inputs.get(index, ""))
+            for index, block in sorted(self._blocks.items())
+            if block
+        ]
+        return [{"role": self._role, "content": content}] if content else []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text_of(block) for _, block in sorted(self._blocks.items()))
+
+    @staticmethod
+    @abstractmethod
+    def _with_input(block: JsonObject, text: str) -> JsonObject:
+        """Return a block with the input that the JSON ``text`` holds; one that is no call as it is."""
+
+    @staticmethod
+    @abstractmethod
+    def _text_of(block: JsonObject) -> str:
+        """Return what a block says, without thinking."""
+
+
+class AnthropicAccumulator(_BlockAccumulator):
+    """Accumulator for Anthropic Messages."""
+
+    format = "anthropic"
 
     @staticmethod
     def recognises(event: Event) -> bool:
@@ -50,9 +78,9 @@ class AnthropicAccumulator(Accumulator):
             self._role = string_of(message.get("role")) or self._role
             self._count(message)
             for block_index, block in enumerate(list_or_empty(message.get("content"))):
-                self._blocks[block_index] = copy.deepcopy(dict(mapping_or_empty(block)))
+                self._blocks[block_index] = _copied(block)
         elif kind == "content_block_start":
-            self._blocks[index] = copy.deepcopy(dict(mapping_or_empty(event.get("content_block"))))
+            self._blocks[index] = _copied(event.get("content_block"))
         elif kind == "content_block_delta":
             self._add(index, delta)
         elif kind == "message_delta":
@@ -61,22 +89,13 @@ class AnthropicAccumulator(Accumulator):
         elif kind == "error":
             self.fail(event.get("error"))
 
-    @property
-    def messages(self) -> list[JsonObject]:
-        if not self._blocks:
-            return []
-        content = list[JsonValue]()
-        for index, block in sorted(self._blocks.items()):
-            own = copy.deepcopy(block)
-            if index in self._inputs:
-                own["input"] = parsed_input(self._inputs[index])
-            content.append(own)
-        return [{"role": self._role, "content": content}]
+    @staticmethod
+    def _with_input(block: JsonObject, text: str) -> JsonObject:
+        return {**block, "input": parsed_input(text)} if text else block
 
-    @property
-    def text(self) -> str:
-        blocks = [block for _, block in sorted(self._blocks.items())]
-        return "".join(string_of(block.get("text")) for block in blocks if block.get("type") == "text")
+    @staticmethod
+    def _text_of(block: JsonObject) -> str:
+        return string_of(block.get("text")) if block.get("type") == "text" else ""
 
     def _add(self, index: int, delta: Event) -> None:
         kind = string_of(delta.get("type"))
@@ -100,15 +119,10 @@ class AnthropicAccumulator(Accumulator):
         self.usage = usage_of(self.format, self._usage)
 
 
-class ConverseAccumulator(Accumulator):
+class ConverseAccumulator(_BlockAccumulator):
     """`Accumulator` for Bedrock's ConverseStream."""
 
     format = "bedrock_converse"
-
-    def __init__(self) -> None:
-        self._role = "assistant"
-        self._blocks: dict[int, JsonObject] = {}
-        self._inputs: dict[int, str] = {}
 
     @staticmethod
     def recognises(event: Event) -> bool:
@@ -121,7 +135,7 @@ class ConverseAccumulator(Accumulator):
             if kind == "messageStart":
                 self._role = string_of(fields.get("role")) or self._role
             elif kind == "contentBlockStart":
-                self._blocks[index] = copy.deepcopy(dict(mapping_or_empty(fields.get("start"))))
+                self._blocks[index] = _copied(fields.get("start"))
             elif kind == "contentBlockDelta":
                 self._add(index, mapping_or_empty(fields.get("delta")))
             elif kind == "messageStop":
@@ -131,29 +145,25 @@ class ConverseAccumulator(Accumulator):
             elif kind.endswith("Exception"):
                 self.fail(fields)
 
-    @property
-    def messages(self) -> list[JsonObject]:
-        content = list[JsonValue]()
-        for index, block in sorted(self._blocks.items()):
-            if not block:
-                continue
-            part = copy.deepcopy(block)
-            if "toolUse" in part:
-                use, text = mapping_or_empty(part["toolUse"]), self._inputs.get(index, "")
-                part["toolUse"] = {**use, "input": parsed_input(text)}
-            content.append(part)
-        return [{"role": self._role, "content": content}] if content else []
+    @staticmethod
+    def _with_input(block: JsonObject, text: str) -> JsonObject:
+        if "toolUse" not in block:
+            return block
+        return {**block, "toolUse": {**mapping_or_empty(block["toolUse"]), "input": parsed_input(text)}}
 
-    @property
-    def text(self) -> str:
-        return "".join(_text(block) for _, block in sorted(self._blocks.items()))
+    @staticmethod
+    def _text_of(block: JsonObject) -> str:
+        if "citationsContent" in block:
+            parts = list_or_empty(mapping_or_empty(block["citationsContent"]).get("content"))
+            return "".join(string_of(mapping_or_empty(part).get("text")) for part in parts)
+        return string_of(block.get("text"))
 
     def _add(self, index: int, delta: Event) -> None:
         block = self._blocks.setdefault(index, {})
         if "text" in delta:
             if "citationsContent" in block:
                 cited = _object(block, "citationsContent")
-                cited["content"] = [{"text": _text(block) + string_of(delta["text"])}]
+                cited["content"] = [{"text": self._text_of(block) + string_of(delta["text"])}]
             else:
                 block["text"] = string_of(block.get("text")) + string_of(delta["text"])
         elif "toolUse" in delta:
@@ -195,7 +205,7 @@ class ConverseAccumulator(Accumulator):
             if "text" in part and isinstance(newest, dict) and "text" in newest:
                 newest["text"] = string_of(newest["text"]) + string_of(part["text"])
             else:
-                content.append(cast("JsonValue", copy.deepcopy(dict(part))))
+                content.append(_copied(part))
 
     def _add_image(self, image: JsonObject, delta: Event) -> None:
         source = mapping_or_empty(delta.get("source"))
@@ -203,7 +213,7 @@ class ConverseAccumulator(Accumulator):
         if source.get("bytes") is not None:
             _add_bytes(_object(image, "source"), "bytes", source["bytes"])
         elif source:
-            image["source"] = cast("JsonValue", copy.deepcopy(dict(source)))
+            image["source"] = _copied(source)
 
 
 def _add_bytes(block: JsonObject, name: str, added: object) -> None:
@@ -223,11 +233,9 @@ def _object(block: JsonObject, name: str) -> JsonObject:
     return value
 
 
-def _text(block: JsonObject) -> str:
-    if "citationsContent" in block:
-        parts = list_or_empty(mapping_or_empty(block["citationsContent"]).get("content"))
-        return "".join(string_of(mapping_or_empty(part).get("text")) for part in parts)
-    return string_of(block.get("text"))
+def _copied(value: object) -> JsonObject:
+    """Return a copy of a mapping, an empty object for another value."""
+    return copy.deepcopy(dict(mapping_or_empty(value)))
 
 
 _OWN = frozenset({"role", "content", "tool_calls"})
@@ -394,7 +402,7 @@ class ResponsesAccumulator(Accumulator):
     def add(self, event: Event) -> None:
         kind, index = string_of(event.get("type")), integer_of(event.get("output_index"))
         if kind in ("response.output_item.added", "response.output_item.done"):
-            self._items[index] = copy.deepcopy(dict(mapping_or_empty(event.get("item"))))
+            self._items[index] = _copied(event.get("item"))
         elif kind in _ENDS:
             self._end(_ENDS[kind], mapping_or_empty(event.get("response")))
         elif kind in ("response.failed", "error"):
@@ -418,7 +426,7 @@ class ResponsesAccumulator(Accumulator):
         self.usage = usage_of(self.format, response.get("usage")) or self.usage
         output = response.get("output")
         if isinstance(output, list) and len(output) >= len(self._items):
-            self._items = {index: copy.deepcopy(dict(mapping_or_empty(item))) for index, item in enumerate(output)}
+            self._items = dict(enumerate(map(_copied, output)))
 
     def _add(self, item: JsonObject, kind: str, event: Event) -> None:
         delta, index = string_of(event.get("delta")), integer_of(event.get("content_index"))

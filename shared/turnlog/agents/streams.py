@@ -143,7 +143,10 @@ class StreamedReply:
         fields = as_mapping(event)
         self._has_events = True
         if not self._recognised:
-            self._recognised = _format_of(fields)
+            from turnlog.agents.accumulators import ACCUMULATORS
+
+            kinds = ACCUMULATORS.items()
+            self._recognised = next((format for format, kind in kinds if kind.recognises(fields)), "")
             if self._recognised and not self._is_given:
                 self.accumulated = accumulator(self._recognised)
         self.accumulated.add(fields)
@@ -162,13 +165,6 @@ class StreamedReply:
         else:
             message = "no event of the stream is in a format that providers stream"
         raise InvalidInputError(message, code="wrong_format")
-
-
-def _format_of(event: Event) -> str:
-    """Return the format that an event has a mark of; empty for none."""
-    from turnlog.agents.accumulators import ACCUMULATORS
-
-    return next((format for format, kind in ACCUMULATORS.items() if kind.recognises(event)), "")
 
 
 E = TypeVar("E")

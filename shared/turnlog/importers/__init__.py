@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
+from types import ModuleType
 from typing import TypeAlias
 
 from turnlog.client.exports import OnBytes
@@ -56,16 +57,11 @@ class Shape:
     run: Importer
 
 
-def _session_shape(
-    name: str,
-    label: str,
-    recognises: Callable[[SourceFile], bool],
-    read: Callable[[SourceFile], Iterator[SourceSession]],
-) -> Shape:
-    """Return a shape whose sessions `write_session` writes. A refused session does not stop the others."""
+def _session_shape(reader: ModuleType, label: str) -> Shape:
+    """Return the shape of a module whose sessions `write_session` writes. A refused session does not stop the others."""
 
     def run(log: Turnlog, file: SourceFile, dry_run: bool) -> Iterator[SessionReport]:
-        for source in read(file):
+        for source in reader.read(file):
             row = SessionReport.of(source, file.name)
             try:
                 write_session(log, source, row, dry_run=dry_run)
@@ -73,20 +69,16 @@ def _session_shape(
                 row.status, row.error = "refused", error
             yield row
 
-    return Shape(name, label, recognises, run)
+    return Shape(reader.SHAPE, label, reader.recognises, run)
 
 
 SHAPES: tuple[Shape, ...] = (
     Shape(exported.SHAPE, "exports of Turnlog", exported.recognises, exported.run),
-    _session_shape(
-        openai_agents.SHAPE, "SQLite sessions of the OpenAI Agents SDK", openai_agents.recognises, openai_agents.read
-    ),
-    _session_shape(documents.SHAPE, "session documents", documents.recognises, documents.read),
-    _session_shape(flat.SHAPE, "flat message lists", flat.recognises, flat.read),
-    _session_shape(coding_agents.SHAPE, "logs of coding agents", coding_agents.recognises, coding_agents.read),
-    _session_shape(
-        conversations.SHAPE, "messages for OpenAI, Anthropic or Bedrock", conversations.recognises, conversations.read
-    ),
+    _session_shape(openai_agents, "SQLite sessions of the OpenAI Agents SDK"),
+    _session_shape(documents, "session documents"),
+    _session_shape(flat, "flat message lists"),
+    _session_shape(coding_agents, "logs of coding agents"),
+    _session_shape(conversations, "messages for OpenAI, Anthropic or Bedrock"),
 )
 
 

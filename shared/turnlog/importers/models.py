@@ -20,7 +20,7 @@ from turnlog.core.json_values import parse_strict_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.models import TIME_CHARS
 from turnlog.core.times import read_time
-from turnlog.providers.blocks import json_text
+from turnlog.providers.blocks import content_blocks, json_text
 from turnlog.sessions.models import ORIGIN
 
 _SQLITE = b"SQLite format 3\x00"
@@ -257,17 +257,13 @@ def join_pieces(pieces: Sequence[SourceMessage]) -> SourceMessage:
     first = pieces[0]
     if len(pieces) == 1:
         return replace(first, pieces=(replace(first, pieces=()),))
-    blocks = [block for piece in pieces for block in _blocks(piece.body["content"])]
+    blocks = [block for piece in pieces for block in content_blocks(piece.body["content"], piece.place)]
     lines = [line for piece in pieces for line in piece.meta["metadata"][IMPORTED]["lines"]]
     meta = {**first.meta, "metadata": {IMPORTED: {"lines": lines}}}
     reasons = [piece.meta["finish_reason"] for piece in pieces if "finish_reason" in piece.meta]
     if reasons:
         meta["finish_reason"] = reasons[-1]
     return SourceMessage(first.place, {**first.body, "content": blocks}, meta, tuple(pieces))
-
-
-def _blocks(content: Any) -> list[Any]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
 
 
 class UnknownSourceError(InvalidInputError):

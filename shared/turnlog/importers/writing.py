@@ -57,26 +57,23 @@ def fitted(
     return replace(message, body=body, meta=meta), tuple(SourceRemark(message.place, change) for change in changes)
 
 
-def shallow(value: Any) -> Any:
-    """Replace JSON below `MAX_LEVELS` levels by its text."""
-    return _shallow(value, MAX_LEVELS, "", [])
-
-
-def _shallow(value: Any, levels: int, pointer: str, changes: list[str]) -> Any:
+def shallow(value: Any, levels: int = MAX_LEVELS, pointer: str = "", changes: list[str] | None = None) -> Any:
+    """Replace JSON below some levels by its text, and note each place in ``changes``."""
     if not isinstance(value, dict | list):
         return value
     if levels == 0:
-        changes.append(f"{AS_TEXT} {pointer}")
+        if changes is not None:
+            changes.append(f"{AS_TEXT} {pointer}")
         return encode_json(value).decode("utf-8")
     if isinstance(value, list):
-        return [_shallow(item, levels - 1, f"{pointer}/{index}", changes) for index, item in enumerate(value)]
-    return {name: _shallow(item, levels - 1, pointer + json_pointer([name]), changes) for name, item in value.items()}
+        return [shallow(item, levels - 1, f"{pointer}/{index}", changes) for index, item in enumerate(value)]
+    return {name: shallow(item, levels - 1, pointer + json_pointer([name]), changes) for name, item in value.items()}
 
 
 def _within(value: dict[str, Any], limit: int, text_type: str) -> tuple[dict[str, Any], list[str]]:
     """Cut a value to ``limit`` bytes, its largest texts first. Returns the value and the changes."""
     changes = list[str]()
-    fitting = _shallow(value, MAX_LEVELS, "", changes)
+    fitting = shallow(value, changes=changes)
     size_bytes = len(encode_json(fitting))
     for holder, key, pointer, size in sorted(_leaves(fitting, ""), key=lambda leaf: (leaf[3], leaf[2]), reverse=True):
         if size_bytes <= limit or size <= _CUT_TO_CHARS:
@@ -300,7 +297,7 @@ def _append(session: Session, source: SourceSession, head: int, batch: Sequence[
 
     Raises `HeadMismatchError` when messages of another writer follow ``head``.
     """
-    end = head
+    end, content = head, [source.id, source.format, head, [[message.body, message.meta] for message in batch]]
     while True:
         try:
             return session.append(
@@ -309,7 +306,7 @@ def _append(session: Session, source: SourceSession, head: int, batch: Sequence[
                 format=source.format,
                 if_head=end,
                 lenient=True,
-                idempotency_key=_idempotency_key(source, head, batch),
+                idempotency_key=f"turnlog-import-{_digest(content)}",
             )
         except HeadMismatchError as error:
             if session.page(after=head, limit=1).messages:
@@ -387,11 +384,6 @@ def _last_sent(moment: str, places: Places) -> int | None:
         if message.created_at is not None and milliseconds_of(message.created_at) <= limit:
             return position
     return None
-
-
-def _idempotency_key(source: SourceSession, head: int, batch: Sequence[SourceMessage]) -> str:
-    content = [source.id, source.format, head, [[message.body, message.meta] for message in batch]]
-    return f"turnlog-import-{_digest(content)}"
 
 
 def _digest(value: Any) -> str:

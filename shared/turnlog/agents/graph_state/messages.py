@@ -259,8 +259,11 @@ class WindowObjects:
     def learn(self, session_id: str, body: JsonObject, message: Any) -> None:
         """Remember the object for a body in a window; None when the body has no object."""
         key = (session_id, canonical_json(_as_in_window(body)))
+        if getattr(message, "invalid_tool_calls", None):
+            # Calls that could not be parsed are in no window, and nothing answers them.
+            message = message.model_copy(update={"invalid_tool_calls": []})
         with self._lock:
-            self._known[key] = _without_invalid_calls(message)
+            self._known[key] = message
 
     def objects(self, session: Session, window: WindowAnswer) -> list[Any]:
         """Return the messages of a window in the format `openai_chat` as message objects."""
@@ -306,13 +309,6 @@ def with_changes(window_objects: Sequence[Any], state: Sequence[Any], request: S
     end = inserted.pop(previous_id, []) if previous_id is not None else []
     groups = [(changed.get(message.id, message), inserted.get(message.id, [])) for message in window_objects]
     return [*front, *(message for first, more in groups for message in (first, *more)), *end]
-
-
-def _without_invalid_calls(message: Any) -> Any:
-    """Return the message without calls that could not be parsed: they are in no window, and nothing answers them."""
-    if not getattr(message, "invalid_tool_calls", None):
-        return message
-    return message.model_copy(update={"invalid_tool_calls": []})
 
 
 def _as_in_window(body: JsonObject) -> JsonObject:

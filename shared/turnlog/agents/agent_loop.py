@@ -165,7 +165,6 @@ class AgentLoop:
         return self.run.result("pending", pending=waiting) if waiting is not None else None
 
     def _reply(self, window: WindowAnswer) -> Step:
-        """Call the model in a span, and return its reply."""
         attributes = self.plan.span_attributes("chat")
         with span(f"chat {attributes[MODEL]}" if attributes[MODEL] else "chat", attributes) as note:
             reply: Reply = yield from self._model_reply(window)
@@ -303,7 +302,6 @@ class AgentLoop:
         return finding if isinstance(finding, Effect) else ExecutedCall(call, text_of(finding))
 
     def _traced_call(self, call: RequestedCall, *, has_effect: bool) -> Step:
-        """Execute a call in a span, and return its result."""
         names = {"gen_ai.tool.name": call.name, "gen_ai.tool.type": "function", "gen_ai.tool.call.id": call.id}
         attributes = {**self.plan.span_attributes("execute_tool"), **names}
         with span(f"execute_tool {call.name}", attributes) as note:

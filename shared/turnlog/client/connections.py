@@ -74,17 +74,23 @@ class Connections:
 
         Raises `OSError` (`TimeoutError` when the time is over) or `HTTPException` when there is no answer.
         """
+        content = call.data or (b"" if call.method in _BODIES else None)
+        left_seconds = functools.partial(self.left_seconds, ends_ms)
         while True:
             connection, is_used = self._take()
             try:
-                answer, will_close = self._exchanged(connection, call, ends_ms)
+                connection.timeout = left_seconds()
+                if connection.sock is None:
+                    _connect(connection)
+                with send(connection, call.method, call.target, call.headers, content, left_seconds) as response:
+                    answer = HttpAnswer(response.status, response.headers, response.read())
             except BaseException as error:
                 connection.close()
                 if is_used and isinstance(error, ConnectionError):
                     # The service closed an idle connection. A new one is opened; this does not count as a try.
                     continue
                 raise
-            if will_close:
+            if response.will_close:
                 connection.close()
             else:
                 self._give_back(connection)
@@ -104,18 +110,6 @@ class Connections:
         """
         self._lock = threading.Lock()
         self._idle = []
-
-    def _exchanged(
-        self, connection: http.client.HTTPConnection, call: HttpCall, ends_ms: int | None
-    ) -> tuple[HttpAnswer, bool]:
-        """Send a request on a connection, and read the answer. Returns it with whether the connection will close."""
-        content = call.data or (b"" if call.method in _BODIES else None)
-        left_seconds = functools.partial(self.left_seconds, ends_ms)
-        connection.timeout = left_seconds()
-        if connection.sock is None:
-            _connect(connection)
-        with send(connection, call.method, call.target, call.headers, content, left_seconds) as response:
-            return HttpAnswer(response.status, response.headers, response.read()), response.will_close
 
     def left_seconds(self, ends_ms: int | None) -> float:
         """Return how long a wait may take before the time ``ends_ms``. Raises `TimeoutError` when the time is over."""

@@ -38,6 +38,7 @@ from turnlog.jobs.models import Redriven
 from turnlog.log.keys import check_record_id
 from turnlog.log.request_keys import checked_key
 from turnlog.ports import Clock, IdSource
+from turnlog.providers.blocks import objects_in
 from turnlog.routing import BY_NAME, CORRELATION_HEADER, JSON, Route
 
 if TYPE_CHECKING:
@@ -116,26 +117,17 @@ def error_of(
     return kind(
         detail,
         code=code,
-        problems=tuple(_problems(document.get("errors"))),
+        problems=[
+            Problem(str(entry.get("code")), str(entry.get("pointer")), str(entry.get("message")))
+            for entry in objects_in(document.get("errors"))
+        ],
         details=details,
         retry_after_seconds=retry_after_seconds,
     )
 
 
-def _problems(entries: Any) -> Iterator[Problem]:
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict):
-            yield Problem(str(entry.get("code")), str(entry.get("pointer")), str(entry.get("message")))
-
-
-def _tree(kind: type[TurnlogError]) -> Iterator[type[TurnlogError]]:
-    """Yield an error class and all classes below it."""
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _tree(child)
-
-
-_BY_CODE = {kind.code: kind for kind in _tree(TurnlogError) if kind.__module__ == errors.__name__}
+_KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TurnlogError)]
+_BY_CODE = {kind.code: kind for kind in _KINDS}
 
 TENANT_HEADER, USER_HEADER, KEY_HEADER = "X-Turnlog-Tenant", "X-Turnlog-User", "Idempotency-Key"
 MAX_WAIT_SECONDS = 20.0
@@ -275,10 +267,7 @@ class HttpBackend:
     def run_job(self, job_id: str) -> None:
         """Do nothing: a service does its own jobs."""
 
-    def download(self, url: str, into: BinaryIO) -> None:
-        self._download(url, into)
-
-    def _download(self, url: str, into: BinaryIO, ends_ms: int | None = None) -> None:
+    def download(self, url: str, into: BinaryIO, ends_ms: int | None = None) -> None:
         if urlsplit(url).scheme:
             fetch(url, into, partial(self._connections.left_seconds, ends_ms))
             return
@@ -308,7 +297,7 @@ class HttpBackend:
         place, content = answer.json(), BytesIO()
         if not isinstance(place, dict) or not isinstance(place.get("url"), str) or type(place.get("status")) is not int:
             raise UnavailableError(f"{self.url} answered {_SEE_OTHER}, but not as Turnlog does", code="not_turnlog")
-        self._download(place["url"], content, ends_ms)
+        self.download(place["url"], content, ends_ms)
         return replace(answer, status=place["status"], data=content.getvalue())
 
     def redrive(self, job_id: str | None, *, failed: bool) -> Redriven:

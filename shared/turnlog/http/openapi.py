@@ -9,7 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from turnlog import __version__
 from turnlog.core.identity import CORRELATION_PATTERN, MAX_SESSION_ID, SESSION_ID_PATTERN
-from turnlog.core.json_values import JsonObject, without_none
+from turnlog.core.json_values import JsonObject, JsonValue, without_none
 from turnlog.core.limits import MAX_POSITION
 from turnlog.core.models import SNAPSHOT_NAME_PATTERN
 from turnlog.routing import CORRELATION_HEADER, JSON_PATCH, ROUTES, Parameter, Route
@@ -35,41 +35,27 @@ _ERRORS = {
     503: "Unavailable; see Retry-After",
 }
 _FREE_OBJECT: JsonObject = {"type": "object", "additionalProperties": True}
+
+
+def _members(types: Mapping[str, str], **more: JsonValue) -> JsonObject:
+    """Return the part of a schema that says which members an object must have, and which ``more`` it may have."""
+    plain: JsonObject = {name: {"type": kind} for name, kind in types.items()}
+    return {"required": list(types), "properties": {**plain, **more}}
+
+
 _STORED: JsonObject = {
     "type": "object",
     "description": "Where an answer is that is too large to be sent: JSON at `url`, which needs no credentials, until `expires_at`",
-    "required": ["url", "expires_at", "status", "size_bytes"],
-    "properties": {
-        "url": {"type": "string"},
-        "expires_at": {"type": "string"},
-        "status": {"type": "integer"},
-        "size_bytes": {"type": "integer"},
-    },
+    **_members({"url": "string", "expires_at": "string", "status": "integer", "size_bytes": "integer"}),
+}
+_FAULT: JsonObject = {"type": "object", **_members(dict.fromkeys(("code", "pointer", "message"), "string"))}
+_OF_PROBLEM = dict.fromkeys(("type", "title", "status", "code", "detail", "request_id"), "string") | {
+    "status": "integer"
 }
 _PROBLEM: JsonObject = {
     "type": "object",
     "description": "RFC 9457; `code` is what to switch on",
-    "required": ["type", "title", "status", "code", "detail", "request_id"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "code": {"type": "string"},
-        "detail": {"type": "string"},
-        "request_id": {"type": "string"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["code", "pointer", "message"],
-                "properties": {
-                    "code": {"type": "string"},
-                    "pointer": {"type": "string"},
-                    "message": {"type": "string"},
-                },
-            },
-        },
-    },
+    **_members(_OF_PROBLEM, errors={"type": "array", "items": _FAULT}),
 }
 
 

@@ -96,12 +96,12 @@ SHAPE = "messages"
 
 
 def recognises(file: SourceFile) -> bool:
-    values = [value for _, value in _values(file)]
+    values = [value for _, value in _values(file)[0]]
     return bool(values) and (all(map(_is_provider_message, values)) or all(map(_is_conversation, values)))
 
 
 def read(file: SourceFile) -> Iterator[SourceSession]:
-    values, broken = _values(file), _broken(file)
+    values, broken = _values(file)
     if all(_is_provider_message(value) for _, value in values):
         yield _session(file.path.stem, [value for _, value in values], broken)
         return
@@ -110,18 +110,15 @@ def read(file: SourceFile) -> Iterator[SourceSession]:
         yield _session(file.source_id(fields, place, "id"), value, broken if number == len(values) else {})
 
 
-def _values(file: SourceFile) -> list[tuple[str, Any]]:
-    """Return the file's values with their places; from JSON Lines only the lines that are JSON."""
-    if file.document is not None:
-        return list(file.values)
-    return [(f"line {line.number}", line.value) for line in file.lines if line.is_json]
+def _values(file: SourceFile) -> tuple[list[tuple[str, Any]], dict[str, str]]:
+    """Return the file's values with their places, and the lines that are not JSON, such as the half line of a killed writer.
 
-
-def _broken(file: SourceFile) -> dict[str, str]:
-    """Return the lines that are not JSON, such as the half line of a killed writer. They are reported with the last session."""
+    These are reported with the last session.
+    """
     if file.document is not None:
-        return {}
-    return {f"line {line.number}": line.text for line in file.lines if not line.is_json}
+        return list(file.values), {}
+    broken = {f"line {line.number}": line.text for line in file.lines if not line.is_json}
+    return [(f"line {line.number}", line.value) for line in file.lines if line.is_json], broken
 
 
 def _is_provider_message(value: Any) -> bool:

@@ -49,15 +49,10 @@ def read(file: SourceFile) -> Iterator[SourceSession]:
         if isinstance(version, int) and not isinstance(version, bool) and 0 <= version <= VERSION:
             yield _session(source_id, value)
         else:
-            yield SourceSession(
-                session_id_of(source_id), SHAPE, source_id, "turnlog", (), refusal=_newer(source_id, version)
-            )
-
-
-def _newer(source_id: str, version: Any) -> NewerSourceError:
-    text = str(version)[:40]
-    message = f"session document {source_id[:80]!r} has version {text!r}; the newest we read is {VERSION}"
-    return NewerSourceError(message, details={"version": text})
+            text = str(version)[:40]
+            message = f"session document {source_id[:80]!r} has version {text!r}; the newest we read is {VERSION}"
+            refusal = NewerSourceError(message, details={"version": text})
+            yield SourceSession(session_id_of(source_id), SHAPE, source_id, "turnlog", (), refusal=refusal)
 
 
 def _session(source_id: str, value: dict[str, Any]) -> SourceSession:

@@ -119,7 +119,6 @@ class DualWrite:
 
 
 def _differences(old: Sequence[Mapping[str, Any]], stored: Sequence[StoredMessage]) -> Iterator[Difference]:
-    """Compare both stores, message by message."""
     for index, (old_message, stored_message) in enumerate(zip_longest(old, stored)):
         if stored_message is None:
             yield Difference("missing", index)

@@ -72,7 +72,6 @@ def _opened(file: SourceFile) -> Iterator[sqlite3.Connection]:
 
 
 def _tables(database: sqlite3.Connection, columns: set[str]) -> list[str]:
-    """Return the names of the tables that have these columns."""
     names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
     return [name for name in names if columns <= _columns(database, name)]
 

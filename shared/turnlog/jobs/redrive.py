@@ -5,7 +5,7 @@ A redrive needs the engine's own rights, so it has no route. Repeating it is har
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from turnlog.core.errors import InvalidInputError, UnavailableError
@@ -43,7 +43,9 @@ class RedriveJobs:
         if job_id is not None:
             return self._redrive_job(owner, find_job(self._log.records, owner, job_id), queues)
         letters = _DeadLetters(queues)
-        dead_letters = sum(_redrive(queue, letters, kind) for kind, queue in _once_each(queues))
+        # Kinds share queues: each is redriven once.
+        once_each = {id(queue): (queue, kind) for kind, queue in reversed(queues.items())}.values()
+        dead_letters = sum(_redrive(queue, letters, kind) for queue, kind in once_each)
         jobs = list[str]()
         records = self._log.records.every(OwnerKeys(owner).jobs) if failed else ()
         stalled_ms = self._log.clock.now_ms() - _STALLED_MS
@@ -120,12 +122,3 @@ def _redrive(queue: JobQueue, letters: _DeadLetters, kind: JobKind) -> int:
     if not isinstance(queue, Redrivable):
         raise UnavailableError(f"the queue of {kind!r} jobs can't return dead letters", code="no_queue")
     return queue.redrive(lambda body: letters.group_of(body, queue))
-
-
-def _once_each(queues: Mapping[JobKind, JobQueue]) -> Iterator[tuple[JobKind, JobQueue]]:
-    """Yield each queue once, with the first kind of job that uses it."""
-    seen = list[JobQueue]()
-    for kind, queue in queues.items():
-        if not any(queue is other for other in seen):
-            seen.append(queue)
-            yield kind, queue

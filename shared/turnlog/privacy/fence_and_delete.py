@@ -400,10 +400,8 @@ class Purging:
         `UnavailableError` when a purge is not possible at the moment.
         """
         process, _, begun = mark.partition("-")
-        if process != self._process or self._done <= int(begun):
-            self._purge()
-
-    def _purge(self) -> None:
+        if process == self._process and self._done > int(begun):
+            return
         with self._lock:
             self._begun += 1
             number, began_ms = self._begun, self._clock.now_ms()

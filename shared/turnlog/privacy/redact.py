@@ -74,7 +74,10 @@ class Redaction:
         sessions = dict[str, SessionKeys]()
         waiting = [SessionKeys(home.owner, home.session_id)]
         if home.is_base:
-            waiting += self._parent(waiting[0])
+            # The session that the fork began from is erased or expired, and may have full snapshots.
+            begin = self._log.commits.begin(waiting[0])
+            parent = begin.lines[0].get("of") if begin is not None else None
+            waiting += [SessionKeys(home.owner, parent)] if isinstance(parent, str) else []
         while waiting:
             current = waiting.pop()
             if current.session_id in sessions:
@@ -167,12 +170,6 @@ class Redaction:
         return 0
 
     # ------------------------------------------------------------ forks
-
-    def _parent(self, keys: SessionKeys) -> list[SessionKeys]:
-        """Return the session that a fork began from. It is erased or expired, and may have full snapshots."""
-        begin = self._log.commits.begin(keys)
-        parent = begin.lines[0].get("of") if begin is not None else None
-        return [SessionKeys(keys.owner, parent)] if isinstance(parent, str) else []
 
     def is_shared(self, child: SessionKeys, position: int) -> bool:
         """Return whether a fork has a redacted message of its parent; False when the fork can't be read."""

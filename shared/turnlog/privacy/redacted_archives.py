@@ -127,7 +127,8 @@ class RedactedParts:
             named |= {keys.blob_prefix + part.blob for part in parts_of(record) if part.inline is None}
         for kind in (SEGMENT_BLOBS, SNAPSHOT_BLOBS):
             for name in self._blobs.names(keys.blob_prefix + kind):
-                if name in named or (kind == SEGMENT_BLOBS and _last(keys, name) < redacted.position):
+                last = int(name.removeprefix(keys.blob_prefix + kind).split("-")[1]) if kind == SEGMENT_BLOBS else None
+                if name in named or (last is not None and last < redacted.position):
                     continue
                 data = self._blobs.get(name)
                 if data is not None and redact_segment(data, redacted) is not None:
@@ -163,7 +164,3 @@ def _holds(data: bytes, redacted: Redacted) -> bool:
         if 0 <= index < len(sealed.lines):
             return line_digest(sealed.lines[index]) == redacted.digest
     return False
-
-
-def _last(keys: SessionKeys, name: str) -> int:
-    return int(name[len(keys.blob_prefix) + len(SEGMENT_BLOBS) :].split("-")[1])

@@ -213,7 +213,6 @@ def _id_of(item: JsonObject) -> JsonValue:
 
 
 def _as_function(item: JsonObject) -> JsonObject:
-    """Return the item of a call as one of a function."""
     shape = shape_of_call(item)
     return item if shape is None else _function_call(call_of(item, shape), str(item[shape.call_id]))
 

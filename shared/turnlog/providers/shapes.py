@@ -350,13 +350,8 @@ _PLAIN = union({"text": text})
 _CITED = fields({"enabled": flag})
 _CONVERSE_IMAGE_PARTS = fields({"format": one_of("png jpeg gif webp"), "source": _MEDIA_SOURCE}, {"error": mapping})
 _CONVERSE_VIDEO = fields({"format": one_of("mkv mov mp4 webm flv mpeg mpg wmv three_gp"), "source": _MEDIA_SOURCE})
-_CONVERSE_AUDIO = fields(
-    {
-        "format": one_of("mp3 opus wav aac flac mp4 ogg mkv mka x-aac m4a mpeg mpga pcm webm"),
-        "source": _MEDIA_SOURCE,
-    },
-    {"error": mapping},
-)
+_SOUNDS = one_of("mp3 opus wav aac flac mp4 ogg mkv mka x-aac m4a mpeg mpga pcm webm")
+_CONVERSE_AUDIO = fields({"format": _SOUNDS, "source": _MEDIA_SOURCE}, {"error": mapping})
 _CONVERSE_DOCUMENT = fields(
     {"source": union({"bytes": filled, "s3Location": _LOCATION, "text": text, "content": items(_PLAIN, least=1)})},
     {
@@ -433,14 +428,8 @@ def _converse_result(value: JsonValue) -> JsonValue:
 
 
 _CONVERSE_USE = fields({"toolUseId": _CONVERSE_ID, "name": text, "input": mapping})
-_CONVERSE_SERVER_USE = fields(
-    {
-        "toolUseId": _CONVERSE_ID,
-        "name": _pattern("[a-zA-Z0-9_-]{1,64}"),
-        "input": mapping,
-        "type": one_of("server_tool_use"),
-    }
-)
+_SERVER_NAME, _SERVER_TYPE = _pattern("[a-zA-Z0-9_-]{1,64}"), one_of("server_tool_use")
+_CONVERSE_SERVER_USE = fields({"toolUseId": _CONVERSE_ID, "name": _SERVER_NAME, "input": mapping, "type": _SERVER_TYPE})
 
 
 def _converse_use(value: JsonValue) -> JsonValue:

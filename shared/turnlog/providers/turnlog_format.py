@@ -148,7 +148,6 @@ def _written(block: Block) -> JsonObject | None:
 
 
 def _with_ids(body: JsonObject, turn: Turn) -> JsonObject:
-    """Return a copy of the body with the ids to send."""
     body = dict(body)
     for key, field, ids in (("tool_calls", "id", turn.call_ids), ("tool_results", "tool_call_id", turn.result_ids)):
         entries = body.get(key)

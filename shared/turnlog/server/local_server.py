@@ -269,7 +269,6 @@ def _new_id() -> str:
 
 
 def _path(environ: WSGIEnvironment) -> str:
-    """Return the decoded path."""
     raw = environ.get("REQUEST_URI", "").partition("?")[0]
     if "%2f" in raw.lower():
         return decoded_path(raw)

@@ -92,7 +92,6 @@ class MotoService:
         return Api(routes_of(function.resource), lambda: app)
 
     def _poller(self, function: Function) -> Poller:
-        """Return the poller of a worker's queue."""
         worker = make_worker(QUEUES[function.resource], self.app_of(function.name))
         # Nothing is scheduled here: the eraser's poller makes the call that the template schedules.
         scheduled = next(name for name, other in self.stack.functions.items() if other.resource == "retention")

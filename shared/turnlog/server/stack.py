@@ -74,7 +74,6 @@ class Template:
         }
 
     def _function_of(self, expression: object) -> str:
-        """Return the function to which an expression of an ARN or a name refers."""
         functions = dict(self.of_type("AWS::Lambda::Function"))
         return next(name for name in referred(expression) if name in functions)
 

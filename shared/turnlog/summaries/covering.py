@@ -19,7 +19,7 @@ from turnlog.windows.ledger import MAX_VALUES, distinct, is_identifier, ledger_o
 from turnlog.windows.plan import entry_of
 from turnlog.windows.steps import Pin
 from turnlog.windows.text import cut
-from turnlog.windows.view import Entry, Loop, Room, Unit, WindowDraft
+from turnlog.windows.view import Entry, Loop, Room, Unit
 
 Facts: TypeAlias = "tuple[tuple[int, str], ...]"
 """Values, each with its first position, in the order of their last occurrence. Later values are kept longer."""
@@ -111,7 +111,8 @@ def cover(
     view = assemble(entries, total=sum(entry.event.tokens for entry in entries), answer_open_calls=True, unread=before)
     for pin in pins:
         view = pin.apply(view, Room(0, 0))
-    kept = {entry.position for unit in _staying(view) for entry in unit.entries}
+    staying = [*view.preamble, *(unit for loop in view.loops for unit in loop.units if unit.pinned)]
+    kept = {entry.position for unit in staying for entry in unit.entries}
     units = [unit for loop in view.loops if loop.number == open_loop for unit in loop.units if not _is_step(unit)]
     parted = {entry.position for unit in units for entry in unit.entries} - kept
     covered = entries[len(opening) :]
@@ -164,13 +165,6 @@ def _span(unit: Unit) -> tuple[int, float]:
 
 def _is_step(unit: Unit) -> bool:
     return unit.entry.facts.role == "assistant"
-
-
-def _staying(view: WindowDraft) -> Iterator[Unit]:
-    """Yield the units that stay in windows: messages before the first loop, and pinned ones."""
-    yield from view.preamble
-    for loop in view.loops:
-        yield from (unit for unit in loop.units if unit.pinned)
 
 
 def _loop_texts(loop: Loop, *, is_open: bool) -> Iterator[LoopText]:

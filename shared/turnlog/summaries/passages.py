@@ -302,7 +302,6 @@ class _Selection:
         return phrase.factor * self._quoted.gain(phrase.keys, pairs) / max(cost, 1), cost, pairs
 
     def _linked(self, index: int) -> Iterator[int]:
-        """Yield the phrases that a phrase is linked with."""
         if self._phrases[index].between is not None:
             yield index - 1
         if index + 1 < len(self._phrases) and self._phrases[index + 1].between is not None:

@@ -7,7 +7,7 @@ to meanwhile.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 
 from pydantic import Field
@@ -88,7 +88,11 @@ class VerifySessions:
         for partition in table.partitions():
             keys = _session_keys_of(partition)
             if keys is None:
-                total = total.plus(self._check_other_items(partition))
+                damages = list[Damage]()
+                with collect_damage(damages, None):  # every item of a partition that belongs to no session can be read
+                    for _ in self.read(partition, "", "~"):
+                        pass
+                total = total.plus(Verification(damages=damages))
                 continue
             total = total.plus(self.session(keys))
             progress(total)
@@ -98,18 +102,8 @@ class VerifySessions:
         """Yield pages of items with sort keys from ``low`` to ``high``."""
         return pages(self.items, Query(partition, low, high))
 
-    def _check_other_items(self, partition: str) -> Verification:
-        """Check that every item of a partition that belongs to no session can be read."""
-        damages = list[Damage]()
-        with collect_damage(damages, None):
-            for _ in self.read(partition, "", "~"):
-                pass
-        return Verification(damages=damages)
-
 
 class _SessionCheck:
-    """One check of a session."""
-
     def __init__(self, readers: VerifySessions, keys: SessionKeys) -> None:
         self._readers = readers
         self._keys = keys
@@ -230,10 +224,8 @@ class _SessionCheck:
     def _read(self, low: str, high: str) -> Iterator[Sequence[Item]]:
         return self._readers.read(self._keys.partition, low, high)
 
-    @contextmanager
-    def _collecting(self, item: str = "") -> Iterator[None]:
-        with collect_damage(self._damages, self._keys, item):
-            yield
+    def _collecting(self, item: str = "") -> AbstractContextManager[None]:
+        return collect_damage(self._damages, self._keys, item)
 
     def _note(self, item: str, detail: str) -> None:
         self._damages.append(_damage(item, detail, self._keys))

@@ -6,10 +6,12 @@
  */
 import type { ModelMessage, UIMessage } from "ai";
 
-import type { Appended, CallOptions, Schemas, SessionClient } from "./client.js";
+import type { Appended, CallOptions, Message, Schemas, SessionClient } from "./client.js";
+import { eventBytes } from "./sizes.js";
 
 const FORMAT = "ai_sdk";
-const MOST = 25;
+const MAX_MESSAGES = 25;
+const MAX_BYTES = 4 * 1024 * 1024;
 
 /** Return `system` and `messages` for `generateText` or `streamText`: the session's window, within its budget. */
 export async function loadWindow(
@@ -22,7 +24,10 @@ export async function loadWindow(
   return typeof window.system === "string" ? { system: window.system, messages } : { messages };
 }
 
-/** Append model messages, or messages of the user interface (`useChat`), in commits of 25. A repeated `key` appends them once. */
+/**
+ * Append model messages, or messages of the user interface (`useChat`), in commits of at most 25 messages and 4 MiB; a larger
+ * message has one of its own. A repeated `key` appends them once.
+ */
 export async function appendMessages(
   session: SessionClient,
   messages: readonly (ModelMessage | UIMessage)[],
@@ -30,12 +35,31 @@ export async function appendMessages(
 ): Promise<Appended[]> {
   const { key, ...ending } = options;
   const appended: Appended[] = [];
-  for (let start = 0; start < messages.length; start += MOST) {
-    const part = messages.slice(start, start + MOST).map((message) => plain(message) as object);
+  let start = 0;
+  for (const part of parts(messages)) {
     const repeated = key === undefined ? {} : { idempotencyKey: `${key}-${start}` };
     appended.push(await session.append(part, { format: FORMAT }, { ...ending, ...repeated }));
+    start += part.length;
   }
   return appended;
+}
+
+/** Yield messages as JSON has them, as many together as one append takes, by number and by bytes in a function's event. */
+function* parts(messages: readonly object[]): Generator<Message[]> {
+  let part: Message[] = [];
+  let size = 0;
+  for (const source of messages) {
+    const message = plain(source) as Message;
+    const bytes = eventBytes(JSON.stringify(message));
+    if (part.length === MAX_MESSAGES || (part.length > 0 && size + bytes > MAX_BYTES)) {
+      yield part;
+      part = [];
+      size = 0;
+    }
+    part.push(message);
+    size += bytes;
+  }
+  if (part.length > 0) yield part;
 }
 
 /** Return a callback for `onFinish` of `streamText` that appends what the model and its tools said in all steps. */

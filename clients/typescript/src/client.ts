@@ -13,6 +13,7 @@
 import { createHash } from "node:crypto";
 
 import type { components, operations } from "./schema.js";
+import { eventBytes } from "./sizes.js";
 
 export type Schemas = components["schemas"];
 export type Operations = operations;
@@ -72,8 +73,6 @@ const MAX_WAIT_MS = 20_000;
 /** Bytes that a request may have at a service on AWS: of the body, and of the body in a function's event, with escapes. */
 const MAX_BODY_BYTES = 4.25 * 1024 * 1024;
 const MAX_EVENT_BYTES = 6_225_920;
-/** Bytes that an event has with an escape: quotes, backslashes, ends of lines, tabs. */
-const ESCAPED = new Set([0x22, 0x5c, 0x0a, 0x0d, 0x09]);
 type Query = Record<string, string | number | boolean | undefined | null>;
 /** An answer, read to its end. */
 interface Answer {
@@ -250,10 +249,7 @@ export class SessionClient {
 }
 
 function isTooLarge(body: string): boolean {
-  const bytes = Buffer.from(body);
-  let escapes = 0;
-  if (2 * bytes.length > MAX_EVENT_BYTES) for (const byte of bytes) if (ESCAPED.has(byte)) escapes += 1;
-  return bytes.length > MAX_BODY_BYTES || bytes.length + escapes > MAX_EVENT_BYTES;
+  return Buffer.byteLength(body) > MAX_BODY_BYTES || eventBytes(body) > MAX_EVENT_BYTES;
 }
 
 /** Wait, unless the signal ends the call. */

@@ -118,3 +118,18 @@ test("a window of many messages keeps its budget and stays valid for the SDK", a
   assert.ok(messages.length < 48);
   assert.ok(JSON.stringify(messages.at(-1)).includes("town 11"));
 });
+
+test("a history with large files is appended in as many commits as its bytes take", async () => {
+  const session = log.session(`files-${crypto.randomUUID()}`);
+  await session.create();
+  const messages = Array.from({ length: 25 }, (_, index) => {
+    const data = new Uint8Array(1_100_000).fill(index);
+    return { role: "user" as const, content: [{ type: "file" as const, data, mediaType: "application/pdf" }] };
+  });
+  const appended = await appendMessages(session, messages, { key: "history" });
+  assert.deepEqual(appended.map(({ first, last }) => last - first + 1), [...Array(12).fill(2), 1]);
+  assert.deepEqual(await appendMessages(session, messages.slice(0, 4), { key: "history" }), appended.slice(0, 2));
+  // A quote takes four bytes in a function's event: two, each escaped again.
+  const quoted = Array.from({ length: 5 }, () => ({ role: "user" as const, content: '"'.repeat(600_000) }));
+  assert.deepEqual((await appendMessages(session, quoted)).map(({ first, last }) => last - first + 1), [1, 1, 1, 1, 1]);
+});

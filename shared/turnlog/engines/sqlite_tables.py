@@ -242,8 +242,8 @@ def _holds(condition: Equal | Less, existing: Item | None) -> bool:
 class SqliteJobQueue:
     """Implements `JobQueue`, with at-least-once delivery.
 
-    Deliveries alternate between the groups of waiting jobs, from one `receive` to the next too, so that many jobs of one group do
-    not delay the others. A job that fails ``max_receives`` times becomes a dead letter.
+    Deliveries alternate between the groups of waiting jobs, also from one `receive` to the next, so that no group delays the
+    others. A job without delay is due even if the clock is set back. One that fails ``max_receives`` times is a dead letter.
     """
 
     def __init__(
@@ -269,12 +269,9 @@ class SqliteJobQueue:
 
     def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
         job_id, now = self._ids.new_id(), self._now_ms()
-        self._database.write(
-            lambda connection: connection.execute(
-                "INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES (?, ?, ?, ?, ?)",
-                (job_id, group, body, now + delay_seconds * 1000, now),
-            )
-        )
+        row = (job_id, group, body, delay_seconds and now + delay_seconds * 1000, now)
+        statement = "INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES (?, ?, ?, ?, ?)"
+        self._database.write(lambda connection: connection.execute(statement, row))
         self._change = next(self._changes)
         return job_id
 
@@ -307,7 +304,7 @@ class SqliteJobQueue:
         return self._database.write(change)
 
     def next_due_ms(self) -> int | None:
-        """Return when the next job is due: the time in milliseconds, or None without a job. Past for a job that waits.
+        """Return when the next job is due: the time in milliseconds, or None without a job. Past or 0 for a job that waits.
 
         What other processes queue is seen within a second.
         """
@@ -332,8 +329,8 @@ class SqliteJobQueue:
                 "SELECT rowid, body FROM jobs WHERE dead = 1 OR (visible_ms <= ? AND receives >= ?)",
                 (now, self._max_receives),
             ).fetchall()
-            wanted = [(now, row) for row, body in rows if group_of(body) is not None]
-            connection.executemany("UPDATE jobs SET dead = 0, receives = 0, visible_ms = ? WHERE rowid = ?", wanted)
+            wanted = [(row,) for row, body in rows if group_of(body) is not None]
+            connection.executemany("UPDATE jobs SET dead = 0, receives = 0, visible_ms = 0 WHERE rowid = ?", wanted)
             return len(wanted)
 
         count = self._database.write(change)

@@ -526,7 +526,9 @@ class SqliteDatabase:
             return UnavailableError(f"SQLite: {error}", code="storage_damaged")
         if code & 0xFF in _NO_ACCESS:
             return UnavailableError(f"SQLite: {error} {self.path!r}", code="no_access")
-        return UnavailableError(f"SQLite: {error}", retry_after_seconds=1)
+        is_busy = code & 0xFF == sqlite3.SQLITE_BUSY
+        hint = ": another process is writing. This transaction stored nothing; try again" if is_busy else ""
+        return UnavailableError(f"SQLite: {error}{hint}", retry_after_seconds=1)
 
     def _file(self) -> tuple[int, int] | None:
         """Return device and number of the file at the path; None without a file, and for a database in memory."""

@@ -298,8 +298,10 @@ def test_d1_ended_at_any_request_no_effect_is_repeated(harness: Harness, when: s
 
 
 def test_outside_of_a_tool_there_is_no_current_call(session: Session) -> None:
-    with pytest.raises(InvalidInputError):
-        current_call()
+    for call in (current_call, lambda: session.child("helper")):
+        with pytest.raises(InvalidInputError, match="work in tools of a run, fork elsewhere") as caught:
+            call()
+        assert caught.value.error_code == "no_current_call"
     keys = list[str]()
 
     async def find(q: str) -> str:

@@ -109,7 +109,7 @@ def current_call() -> RequestedCall:
     """
     executing = _CURRENT.get()
     if executing is None:
-        raise InvalidInputError("no tool of a run is executed here", code="no_current_call")
+        raise InvalidInputError("child and current_call work in tools of a run, fork elsewhere", code="no_current_call")
     return executing.call
 
 

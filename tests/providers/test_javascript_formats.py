@@ -191,13 +191,67 @@ def test_a_message_of_the_interface_becomes_the_model_messages_that_the_library_
         {"type": "file", "data": "iVBORw0KGgo=", "mediaType": "image/png"},
         {"type": "file", "data": "https://example.com/a.pdf", "mediaType": "application/pdf", "filename": "a.pdf"},
     ]
-    assert assistant["content"] == MODEL[1]["content"][1:]
+    assert assistant == MODEL[1]
     assert [part["output"] for part in tool["content"]] == [
         {"type": "text", "value": '{"city":"Berlin"}'},
         {"type": "error-text", "value": "no route"},
     ]
     assert [part["toolName"] for part in tool["content"]] == ["look", "fail"]
     assert last == {"role": "assistant", "content": "It is in Berlin."}
+
+
+def reasoned(text: str, **metadata: Any) -> Body:
+    return {"type": "reasoning", "text": text, "state": "done", "providerMetadata": metadata}
+
+
+def step(name: str) -> list[Body]:
+    called = {"type": f"tool-{name}", "toolCallId": name, "state": "output-available", "input": {}, "output": "21"}
+    metadata = {"callProviderMetadata": {"openai": {"itemId": f"fc_{name}"}}}
+    return [{"type": "step-start"}, reasoned(f"for {name}", openai={"itemId": f"rs_{name}"}), {**called, **metadata}]
+
+
+def test_reasoning_calls_and_texts_of_the_interface_keep_what_the_library_keeps_for_a_provider(log: Turnlog) -> None:
+    said = {"type": "text", "text": "21.", "state": "done", "providerMetadata": {"openai": {"itemId": "msg_1"}}}
+    parts = [*step("look"), {"type": "step-start"}, reasoned("and so"), said]
+    session = log.sessions.create("s", recall="never")
+    session.append({"role": "user", "content": "How warm?"}, {"role": "assistant", "parts": parts}, format="ai_sdk")
+    window = session.context(format="ai_sdk")
+    first, _, last = window.messages[1:]
+    call = {"type": "tool-call", "toolCallId": "look", "toolName": "look", "input": {}}
+    assert first["content"] == [
+        {"type": "reasoning", "text": "for look", "providerOptions": {"openai": {"itemId": "rs_look"}}},
+        {**call, "providerOptions": {"openai": {"itemId": "fc_look"}}},
+    ]
+    assert last["content"] == [
+        {"type": "reasoning", "text": "and so", "providerOptions": {}},
+        {"type": "text", "text": "21.", "providerOptions": {"openai": {"itemId": "msg_1"}}},
+    ]
+    assert "block" not in {part.kind for part in window.manifest.parts}
+    assert "options" not in json.dumps(session.context(format="turnlog").messages)
+
+
+def test_reasoning_of_several_steps_with_calls_is_left_out_because_their_calls_are_sent_together(log: Turnlog) -> None:
+    session = log.sessions.create("s", recall="never")
+    parts = [*step("look"), *step("find"), {"type": "text", "text": "21."}]
+    session.append({"role": "user", "content": "How warm?"}, {"role": "assistant", "parts": parts}, format="ai_sdk")
+    window = session.context(format="ai_sdk")
+    assert [part["type"] for part in window.messages[1]["content"]] == ["tool-call", "tool-call"]
+    assert "providerOptions" not in json.dumps(window.messages)
+    assert "thinking" in {part.reason for part in window.manifest.parts if part.kind == "block"}
+
+
+def test_reasoning_before_a_call_that_is_sent_as_text_or_renamed_is_left_out(log: Turnlog) -> None:
+    session = log.sessions.create("s", recall="never")
+    session.append(
+        {"role": "user", "content": "How warm?"}, {"role": "assistant", "parts": step("look")}, format="ai_sdk"
+    )
+    other = [{"type": "function", "function": {"name": "find"}}]
+    assert "reasoning" not in json.dumps(session.context(format="ai_sdk", tools=other).messages)
+    renamed = log.sessions.create("renamed", recall="never")
+    renamed.append(
+        {"role": "user", "content": "How warm?"}, {"role": "assistant", "parts": step("a.b")}, format="ai_sdk"
+    )
+    assert "reasoning" not in json.dumps(renamed.context(format="ai_sdk").messages)
 
 
 @pytest.mark.parametrize(
@@ -462,7 +516,7 @@ def test_a_screen_is_an_image_whatever_its_output_has(output: Any, content: tupl
 
 
 def test_thinking_is_kept_and_comes_back_in_its_own_format() -> None:
-    assert CODECS["ai_sdk"].parse(MODEL[1]).content[0] == Thinking("think")
+    assert CODECS["ai_sdk"].parse(MODEL[1]).content[0] == Thinking("think", options={"providerOptions": SIGNED})
     assert CODECS["openai_agents_js"].parse(ITEMS[1]).content == (Thinking("think"),)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from turnlog.core.json_values import JsonValue
+from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "unknown"]
@@ -16,7 +16,10 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool", "unknown"]
 
 @lazy_dataclass(frozen=True, slots=True)
 class Text:
+    """A text. ``options``, here and elsewhere: what the AI SDK keeps for a provider, sent only in its format."""
+
     text: str
+    options: JsonObject | None = None
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Thinking:
 
     text: str
     signature: str | None = None
+    options: JsonObject | None = None
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -65,6 +69,7 @@ class ToolCall:
     arguments: str
     hosted: bool = False
     is_text: bool = False
+    options: JsonObject | None = None
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -50,14 +50,19 @@ class AiSdkCodec(Codec):
 
     def parse(self, body: JsonObject, *, is_error: bool | None = None) -> Message:
         content, calls, results, before_result = list[Block](), list[ToolCall](), list[ToolResult](), 0
-        for part in _parts(body):
-            if (call := _call(part)) is not None:
+        parts, in_assistant = list(_parts(body)), body.get("role") == "assistant"
+        tools = [index for index, part in enumerate(parts) if tool_of_part(part) is not None] or [0]
+        # A window has the calls of several steps behind what was said in all of them.
+        is_one_step = "step-start" not in [part["type"] for part in parts[tools[0] : tools[-1]]]
+        for part in parts:
+            options = _options(part) if is_one_step and in_assistant else None
+            if (call := _call(part, options)) is not None:
                 calls.append(call)
-            if (result := _result(part, is_error, in_assistant=body.get("role") == "assistant")) is not None:
+            if (result := _result(part, is_error, in_assistant=in_assistant)) is not None:
                 results.append(result)
                 before_result = len(content)
             if call is None and result is None and not is_unsent(part):
-                content.append(_block(part))
+                content.append(_block(part, options))
         role = role_with(body, tuple(content), calls=bool(calls), results=bool(results))
         is_answered = bool(calls) and {call.id for call in calls} <= {result.tool_call_id for result in results}
         closing = len(content) - before_result if is_answered else 0
@@ -94,12 +99,14 @@ class AiSdkCodec(Codec):
 
     def rendered(self, turn: Turn) -> list[JsonObject]:
         message = turn.message
+        is_own = turn.format == FORMAT and all(map(is_safe_name, [call.name for call in message.tool_calls]))
         calls: list[JsonValue] = [
             {
                 "type": "tool-call",
                 "toolCallId": call_id,
                 "toolName": legal_tool_name(call.name),
                 "input": tool_input(call),
+                **(call.options if is_own and call.options else {}),
             }
             for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
         ]
@@ -109,7 +116,8 @@ class AiSdkCodec(Codec):
         ]
         role = "assistant" if calls else message.role
         has_media = role not in ("system", "tool")
-        content = [part for block in message.content if (part := _part(block, has_media=has_media)) is not None]
+        parts = [_part(block, has_media=has_media, is_own=is_own) for block in message.content]
+        content = [part for part in parts if part is not None]
         assistant: JsonObject = {
             "role": "user" if role in ("tool", "unknown") else role,
             "content": [*content, *calls] if calls else _joined(content),
@@ -172,7 +180,13 @@ def tool_of_part(part: JsonObject) -> str | None:
     return kind.removeprefix("tool-") if kind.startswith("tool-") else None
 
 
-def _call(part: JsonObject) -> ToolCall | None:
+def _options(part: JsonObject) -> JsonObject | None:
+    """Return the member with what the SDK keeps for a provider; None without it, but for reasoning."""
+    options = part.get("providerMetadata", part.get("callProviderMetadata", part.get("providerOptions"))) or {}
+    return {"providerOptions": options} if options or part["type"] == "reasoning" else None
+
+
+def _call(part: JsonObject, options: JsonObject | None) -> ToolCall | None:
     name = tool_of_part(part)
     if name is None and part["type"] != "tool-call":
         return None
@@ -180,8 +194,8 @@ def _call(part: JsonObject) -> ToolCall | None:
         return None  # cut off before its input was whole: the SDK leaves it out, too
     value = part.get("input", part.get("rawInput", part.get("args")))
     is_hosted = part.get("providerExecuted") is True
-    call_id = string_of(part.get("toolCallId"))
-    return ToolCall(call_id, string_of(part.get("toolName")) if name is None else name, json_text(value), is_hosted)
+    call_id, name = string_of(part.get("toolCallId")), string_of(part.get("toolName")) if name is None else name
+    return ToolCall(call_id, name, json_text(value), is_hosted, options=options)
 
 
 def _result(part: JsonObject, is_error: bool | None, *, in_assistant: bool) -> ToolResult | None:
@@ -218,12 +232,12 @@ def _texts(value: JsonValue) -> tuple[Block, ...]:
     return (Text(text),) if text else ()
 
 
-def _block(part: JsonObject) -> Block:
+def _block(part: JsonObject, options: JsonObject | None = None) -> Block:
     kind = string_of(part.get("type"))
     if kind == "text" and isinstance(part.get("text"), str):
-        return Text(string_of(part["text"]))
+        return Text(string_of(part["text"]), options)
     if kind == "reasoning" and isinstance(part.get("text"), str):
-        return Thinking(string_of(part["text"]))
+        return Thinking(string_of(part["text"]), options=options)
     return media_of_part(part) or Opaque(FORMAT, part)
 
 
@@ -291,7 +305,7 @@ def _with_names(body: JsonObject, names: dict[str, str]) -> JsonObject:
 
 def _joined(parts: Sequence[JsonValue]) -> JsonValue:
     """Return texts as one text; parts as they are when one of them is no text."""
-    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.keys() == {"type", "text"}]
     words = [text for text in texts if isinstance(text, str)]
     return "\n".join(words) if len(words) == len(parts) else list(parts)
 
@@ -300,8 +314,11 @@ _MEDIA_TYPES = {"image": "image/png", "audio": "audio/wav", "video": "video/mp4"
 """Types of media that came without one: a part's type decides what it counts as."""
 
 
-def _part(block: Block, *, has_media: bool = True) -> JsonObject | None:
-    """Return the part of a block; None for thinking and a block of another format without a text."""
+def _part(block: Block, *, has_media: bool, is_own: bool) -> JsonObject | None:
+    """Return the part of a block; None for thinking that is not ``is_own`` and a block of another format without a text."""
+    options = (getattr(block, "options", None) if is_own else None) or {}
+    if isinstance(block, Thinking) and options:
+        return {"type": "reasoning", "text": block.text, **options}
     if isinstance(block, Opaque) and block.format == FORMAT:
         return block.value if isinstance(block.value, dict) else None
     if isinstance(block, Media) and has_media and (source := block.data or block.url):
@@ -309,7 +326,7 @@ def _part(block: Block, *, has_media: bool = True) -> JsonObject | None:
         named: JsonObject = {"filename": block.name} if block.name else {}
         return _with_detail({"type": "file", "data": source, "mediaType": media_type, **named}, block)
     text = placeholder_text(block)
-    return {"type": "text", "text": text} if text.strip() else None
+    return {"type": "text", "text": text, **options} if text.strip() else None
 
 
 def _output_of(result: ToolResult) -> JsonObject:

@@ -143,7 +143,9 @@ def _written(block: Block) -> JsonObject | None:
         text = placeholder_text(block)
         return {"type": "text", "text": text} if text else None
     kind = block.kind if isinstance(block, Media) else "thinking" if isinstance(block, Thinking) else "text"
-    members = {key: value for key, value in asdict(block).items() if value is not None and key != "kind"}
+    members = {
+        key: value for key, value in asdict(block).items() if value is not None and key not in ("kind", "options")
+    }
     return {"type": kind, **members}
 
 

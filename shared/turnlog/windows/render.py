@@ -200,7 +200,8 @@ class _UnitTurns:
         yield from sent
         yield from self._results(is_native=is_native and not unit.group)
         if message.closing and sent[0].part == "rest":
-            yield PlacedTurn(Turn(Message(message.role, message.content[-message.closing :])), entry, "closing")
+            said = Message(message.role, message.content[-message.closing :])
+            yield PlacedTurn(Turn(said, entry.event.format), entry, "closing")
 
     def _message(self, entry: Entry, *, is_native: bool) -> PlacedTurn:
         """Return a message with its calls; without their results, unless the provider told them in it and they stay there."""

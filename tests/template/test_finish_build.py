@@ -81,7 +81,9 @@ def test_each_source_has_bytecode_that_names_it_as_it_is_mounted(build: Path) ->
     for name, mounted in places.items():
         data = _bytecode(build, name)
         assert data[4:8] == _UNCHECKED
-        assert marshal.loads(data[16:]).co_filename == mounted  # noqa: S302 - made a moment ago
+        code = marshal.loads(data[16:])  # noqa: S302 - made a moment ago
+        assert code.co_filename == mounted
+        assert {column for _, _, column, _ in code.co_positions()} == {None}
 
 
 def test_what_no_function_uses_goes_and_the_rest_stays(build: Path) -> None:

@@ -243,7 +243,11 @@ def test_a_legal_body_is_sent_as_given(body: dict[str, Any]) -> None:
                 "content": None,
                 "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "s h"}}],
             },
-            {"role": "assistant", "content": None, "tool_calls": [call(name=legal_tool_name("s h"), arguments="")]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": legal_tool_name("s h"), "input": ""}}],
+            },
         ),
         (
             {"role": "assistant", "content": "x", "function_call": {"name": "f", "arguments": "{}"}},

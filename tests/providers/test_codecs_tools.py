@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness
-from turnlog import build_window
+from turnlog import build_window, lint
 from turnlog.core.errors import InvalidInputError
+from turnlog.core.json_values import JsonObject
 from turnlog.core.messages import Opaque, Text, Thinking
 from turnlog.providers.blocks import convert_tools, kind_of, legal_tool_name, shape_of, tool_name, without_thinking
 
@@ -142,6 +143,29 @@ def test_a_custom_tool_has_the_shape_of_each_of_openais_formats() -> None:
         assert convert_tools([tool], "anthropic") == []
     plain = {"type": "custom", "name": "c", "format": {"type": "text"}}
     assert convert_tools(convert_tools([plain], "openai_chat"), "openai_responses") == [plain]
+
+
+@pytest.mark.parametrize("name", ["sql", "my sql"])
+@pytest.mark.parametrize("given", ["openai_chat", "openai_responses"])
+def test_a_call_of_a_custom_tool_and_its_output_keep_their_kind_in_each_of_openais_formats(
+    given: str, name: str
+) -> None:
+    called = {"name": name, "input": "SELECT 1"}
+    bodies: dict[str, list[JsonObject]] = {
+        "openai_chat": [
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "custom", "custom": called}]},
+            {"role": "tool", "tool_call_id": "c1", "content": "1"},
+        ],
+        "openai_responses": [
+            {"type": "custom_tool_call", "call_id": "c1", **called},
+            {"type": "custom_tool_call_output", "call_id": "c1", "output": "1"},
+        ],
+    }
+    messages: list[JsonObject] = [{"role": "user", "content": "How many?"}, *bodies[given]]
+    for format, expected in bodies.items():
+        sent = build_window(messages, format=format).messages  # type: ignore[arg-type]
+        assert json.dumps(sent[1:]).replace(legal_tool_name(name), name) == json.dumps(expected)
+        assert lint(sent, format=format).problems == []  # type: ignore[arg-type]
 
 
 def _without(tool: dict[str, Any], key: str) -> dict[str, Any]:

@@ -295,8 +295,12 @@ def _repaired_call(call: JsonValue, parsed: ToolCall, call_id: str) -> JsonObjec
     )
     if is_legal:
         return call if call.get("id") == call_id else {**call, "id": call_id}
-    inner: JsonObject = {"name": legal_tool_name(parsed.name), "arguments": parsed.arguments}
-    return {**call, "id": call_id, "type": "function", "function": inner}
+    return {**call, **_rendered_call(parsed, call_id)}
+
+
+def _rendered_call(call: ToolCall, call_id: str) -> JsonObject:
+    kind, field = ("custom", "input") if call.is_text else ("function", "arguments")
+    return {"id": call_id, "type": kind, kind: {"name": legal_tool_name(call.name), field: call.arguments}}
 
 
 def _rendered_message(turn: Turn) -> list[JsonObject]:
@@ -311,12 +315,7 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
     if message.tool_calls:
         body["content"] = text_with_placeholders(message.content) or None
         body["tool_calls"] = [
-            {
-                "id": call_id,
-                "type": "function",
-                "function": {"name": legal_tool_name(call.name), "arguments": call.arguments},
-            }
-            for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
+            _rendered_call(call, call_id) for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
         ]
     elif message.role == "user" and any(isinstance(block, Media) for block in message.content):
         body["content"] = parts_of(message.content, _media_part, "text")

@@ -218,12 +218,8 @@ def _as_function(item: JsonObject) -> JsonObject:
 
 
 def _function_call(call: ToolCall, call_id: str) -> JsonObject:
-    return {
-        "type": "function_call",
-        "call_id": call_id,
-        "name": legal_tool_name(call.name),
-        "arguments": call.arguments,
-    }
+    kind, field = ("custom_tool_call", "input") if call.is_text else ("function_call", "arguments")
+    return {"type": kind, "call_id": call_id, "name": legal_tool_name(call.name), field: call.arguments}
 
 
 def _without_repeated_ids(items: list[JsonObject]) -> list[JsonObject | None]:

@@ -220,7 +220,15 @@ def test_a_legal_body_is_sent_as_given(body: dict[str, Any]) -> None:
             {"role": "assistant", "content": "x", "tool_calls": [], "k": 1},
             {"role": "assistant", "content": "x"},
         ),
-        ({"role": "user", "content": "x", "name": "a b", "k": 1}, {"role": "user", "content": "x"}),
+        ({"role": "user", "content": "x", "name": "a b", "k": 1}, {"role": "user", "content": "a b:\nx"}),
+        (
+            {"role": "user", "name": "a b", "content": [{"type": "image_url", "image_url": {"url": PNG}}]},
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "a b:"}, {"type": "image_url", "image_url": {"url": PNG}}],
+            },
+        ),
+        ({"role": "assistant", "content": "x", "name": "a b"}, {"role": "assistant", "content": "x"}),
         ({"role": "user", "content": "x", "name": ""}, {"role": "user", "content": "x"}),
         ({"role": "assistant", "content": "x", "refusal": 5}, {"role": "assistant", "content": "x"}),
         ({"role": "assistant", "content": None, "audio": {}}, {"role": "assistant", "content": ""}),
@@ -351,7 +359,7 @@ def test_a_message_of_results_alone_is_only_these_and_calls_follow_results() -> 
 
 def test_an_author_is_named_where_the_provider_takes_the_name() -> None:
     assert made(Message("user", (Text("x"),), name="ada"))[0]["name"] == "ada"
-    assert "name" not in made(Message("user", (Text("x"),), name="Ada L."))[0]
+    assert made(Message("user", (Text("x"),), name="Ada L.")) == [{"role": "user", "content": "Ada L.:\nx"}]
 
 
 def test_the_system_text_is_the_first_message() -> None:

@@ -287,10 +287,14 @@ def test_an_id_in_turnlog_s_own_format_is_judged_by_its_form(file_id: str, forma
     assert file_id not in str(sent) and lint([sent], format=format) == []
 
 
-@pytest.mark.parametrize("format", ["anthropic", "openai_responses", "bedrock_converse"])
-def test_two_people_stay_two_where_messages_have_no_names(format: Any) -> None:
-    said = [{"role": "user", "name": name, "content": f"I am {name}."} for name in ("ada", "bob")]
+NAMELESS = ["anthropic", "openai_responses", "bedrock_converse", "ai_sdk", "openai_agents_js"]
+
+
+@pytest.mark.parametrize(("format", "space"), [*((format, "") for format in NAMELESS), ("openai_chat", " ")])
+def test_two_people_stay_two_where_messages_have_no_place_for_their_names(format: Any, space: str) -> None:
+    said = [{"role": "user", "name": f"{name}{space}", "content": f"I am {name}."} for name in ("ada", "bob")]
     answer = {"role": "assistant", "name": "clerk", "content": "Welcome."}
     sent = str(build_window([*said, answer, {"role": "user", "content": "Well?"}], format=format).messages)
-    assert sent.index("ada:") < sent.index("I am ada.") < sent.index("bob:") < sent.index("I am bob.")
-    assert "clerk" not in sent, "a model that reads a name before its own text writes one"
+    names = [sent.index(f"{name}{space}:") for name in ("ada", "bob")]
+    assert names[0] < sent.index("I am ada.") < names[1] < sent.index("I am bob.")
+    assert space or "clerk" not in sent, "a model that reads a name before its own text writes one"

@@ -16,6 +16,7 @@ from turnlog.providers import Codec, End, Rendered, Turn
 from turnlog.providers.alternation import FIRST_USER, length_of
 from turnlog.providers.blocks import (
     DATA_URL,
+    content_with_name,
     convert_tools,
     given_role,
     invalid_message,
@@ -116,7 +117,7 @@ class AiSdkCodec(Codec):
         ]
         role = "assistant" if calls else message.role
         has_media = role not in ("system", "tool")
-        parts = [_part(block, has_media=has_media, is_own=is_own) for block in message.content]
+        parts = [_part(block, has_media=has_media, is_own=is_own) for block in content_with_name(message)]
         content = [part for part in parts if part is not None]
         assistant: JsonObject = {
             "role": "user" if role in ("tool", "unknown") else role,

@@ -205,9 +205,13 @@ def _readable_texts(value: JsonValue) -> Iterator[str]:
         yield from _readable_texts(member)
 
 
-def content_with_name(message: Message) -> tuple[Block, ...]:
-    """Return the content of a message for a format without names: a user's name comes first, as text."""
-    is_named = message.role == "user" and message.name and message.content
+AUTHOR_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
+
+
+def content_with_name(message: Message, *, has_names: bool = False) -> tuple[Block, ...]:
+    """Return the content of a message; a user's name comes first, as text, where the format has no place for it."""
+    has_place = has_names and AUTHOR_NAME.fullmatch(message.name)
+    is_named = message.role == "user" and message.name and message.content and not has_place
     return (Text(f"{message.name}:"), *message.content) if is_named else message.content
 
 

@@ -7,7 +7,6 @@ message behind the last of the results.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TypeGuard
 
@@ -15,6 +14,8 @@ from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, Thinking, ToolCall, ToolResult, text_of
 from turnlog.providers import BEFORE_ALL, Codec, End, Rendered, Turn
 from turnlog.providers.blocks import (
+    AUTHOR_NAME,
+    content_with_name,
     data_url,
     fenced,
     file_fields,
@@ -39,7 +40,6 @@ from turnlog.providers.shapes import fitted
 from turnlog.providers.token_rules import MAX_CALLS
 
 FORMAT = "openai_chat"
-_AUTHOR_NAME = re.compile(r"[^\s<|\\/>]{1,64}")
 MAX_ID = 40
 RESULT_OF = "[result of {}]"
 """The text before the media of a result, with the id of its call."""
@@ -107,6 +107,8 @@ class OpenAIChatCodec(Codec):
         message = turn.message
         if body.get("role") == "function" or body.get("function_call") is not None or not _legal_content(body, message):
             return None
+        if content_with_name(message, has_names=True) is not message.content:
+            return None
         repaired = dict(body)
         if message.tool_calls:
             calls = body["tool_calls"]
@@ -119,7 +121,7 @@ class OpenAIChatCodec(Codec):
             del repaired["tool_calls"]
         if message.tool_results and repaired.get("tool_call_id") != turn.result_ids[0]:
             repaired["tool_call_id"] = turn.result_ids[0]
-        if repaired.get("name") is not None and not _AUTHOR_NAME.fullmatch(message.name):
+        if repaired.get("name") is not None and not AUTHOR_NAME.fullmatch(message.name):
             del repaired["name"]
         legal = fitted(repaired, FORMAT)
         return [] if legal is None else _in_messages(legal)
@@ -304,7 +306,7 @@ def _rendered_call(call: ToolCall, call_id: str) -> JsonObject:
 
 
 def _rendered_message(turn: Turn) -> list[JsonObject]:
-    message = turn.message
+    message, content = turn.message, content_with_name(turn.message, has_names=True)
     results: list[JsonObject] = [
         {"role": "tool", "tool_call_id": call_id, "content": result_parts(result, _media_part, "text")}
         for result, call_id in zip(message.tool_results, turn.result_ids, strict=True)
@@ -313,15 +315,15 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
         return results
     body: JsonObject = {"role": message.given_role if message.given_role == "developer" else message.role}
     if message.tool_calls:
-        body["content"] = text_with_placeholders(message.content) or None
+        body["content"] = text_with_placeholders(content) or None
         body["tool_calls"] = [
             _rendered_call(call, call_id) for call, call_id in zip(message.tool_calls, turn.call_ids, strict=True)
         ]
-    elif message.role == "user" and any(isinstance(block, Media) for block in message.content):
-        body["content"] = parts_of(message.content, _media_part, "text")
+    elif message.role == "user" and any(isinstance(block, Media) for block in content):
+        body["content"] = parts_of(content, _media_part, "text")
     else:
-        body["content"] = text_with_placeholders(message.content)
-    if message.name and _AUTHOR_NAME.fullmatch(message.name):
+        body["content"] = text_with_placeholders(content)
+    if AUTHOR_NAME.fullmatch(message.name):
         body["name"] = message.name
     return [*results, body]
 

@@ -78,7 +78,8 @@ def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_forma
         extra += MESSAGE_OVERHEAD * max(0, _bodies(message, sent) - 1)
     if sent in _WITH_OBJECTS and (stored_format != sent or sent in FENCING):
         extra += sum(_as_object(call, sent) for call in message.tool_calls)
-    if sent in (*FENCING, *OF_ITEMS) and content_with_name(message) is not message.content:
+    is_named = content_with_name(message, has_names=sent == "openai_chat") is not message.content
+    if is_named and sent != "turnlog":
         extra += _SEPARATOR
     if sent in FENCING:
         extra += _NO_OUTPUT * len(results)

@@ -156,6 +156,7 @@ def test_the_schedule_erases_what_has_expired_and_frees_its_id_a_day_later(harne
     assert other.info().expires_at
 
 
+@pytest.mark.usefixtures("by_bucket")
 def test_the_id_of_an_expired_session_is_taken_and_each_refusal_says_until_when(harness: Harness) -> None:
     log, export = harness.log(), io.BytesIO()
     log.sessions.create("s", ttl_days=1).append(HI)

@@ -58,6 +58,7 @@ def plainly_paired(history: History) -> Plain:
     for at, entry in enumerate(history):
         position, role = at + 1, role_of(entry)
         if entry.interrupted or role == "unknown":
+            group = []  # what is never sent parts items
             continue
         if role in ("user", "assistant"):
             plain.last_turn = position

@@ -94,6 +94,23 @@ def test_a_part_stays_before_its_loop_and_the_next_windows_only_append(harness: 
     assert cold(harness, session, budget=1_800, policy=few) == windows[-1].model_dump(mode="json")
 
 
+def test_behind_one_long_loop_each_question_brings_something_back(harness: Harness) -> None:
+    session, facts = harness.log().sessions.create(), ("Ada keeps her boat in Kiel.", "Grace lost her keys in Lisbon.")
+    session.append({"role": "user", "content": "Tell me about everybody."})
+    for number in range(30):
+        fact = {3: facts[0], 7: facts[1]}.get(number, "")
+        session.append({"role": "assistant", "content": f"{number}: {fact} {SMALL_TALK * 6}"})
+    windows = list[WindowAnswer]()
+    for question, fact in zip(("Where does Ada keep her boat?", "Where did Grace lose her keys?"), facts, strict=True):
+        session.append({"role": "user", "content": question})
+        windows.append(session.context(budget=2_500, policy="recall"))
+        assert fact in text(windows[-1])
+        session.append({"role": "assistant", "content": "I see."})
+    before, after = windows
+    assert after.messages[: len(before.messages)] == before.messages or after.prefix.broke_at is not None
+    assert cold(harness, session, budget=2_500, policy="recall")["messages"][:-1] == after.messages
+
+
 def test_a_part_leaves_when_messages_or_a_newer_part_need_its_room(harness: Harness) -> None:
     session = asked(harness)
     windows = [session.context(budget=1_500)]

@@ -157,7 +157,8 @@ def test_a_number_is_taken_to_its_limits_and_refused_beyond_by_its_own_name(
 
 
 @pytest.mark.parametrize(
-    "options", [None, [], "classic", {1: 2}, {"window_size": float("nan")}, {"summarize": object()}]
+    "options",
+    [None, [], "classic", {1: 2}, {"window_size": float("nan")}, {"summarize": object()}, {"max_run_loops": "\ud83d"}],
 )
 def test_what_is_no_mapping_of_json_is_refused(options: Any) -> None:
     with pytest.raises(InvalidInputError):

@@ -215,10 +215,8 @@ class WindowPlan:
             return FittedView(fitted.view, tuple(breaks), is_final)
         shown = self._without_oldest(fitted.view)
         breaks = [*fitted.breaks, *self._breaks_of_steps(stepped, shown.oldest)]
-        before = recall.reserve(replace(stepped, loops=stepped.past), room) if recall is not None else 0
-        if reserve == fitted.reserve != before:
-            # Less was set aside for the loop before, because earlier loops had less.
-            breaks.append(EpochStart(stepped.loops[-1].first, "recall", "base"))
+        if recall is not None and reserve == fitted.reserve:
+            breaks += _breaks_of_reserve(stepped, recall, room)
         return FittedView(shown, tuple(breaks), is_final, fitted.reserve)
 
     @property
@@ -306,6 +304,16 @@ class WindowPlan:
             entries = [entry for loop in lowered for unit in loop.units if not unit.pinned for entry in unit.entries]
             newest = max((entry.position for entry in entries), default=0)
             yield EpochStart(max(newest, loops[-1].first), "past_loop", "base")
+
+
+def _breaks_of_reserve(view: WindowDraft, recall: RecallMessages, room: int) -> Iterator[EpochStart]:
+    """Yield since when as much is set aside as now: for the first loops less was, because loops before them had less."""
+    reserve = recall.reserve(view, room)
+    for count, loop in enumerate(view.loops):
+        if recall.reserve(replace(view, loops=view.loops[: count + 1]), room) == reserve:
+            if count:
+                yield EpochStart(loop.first, "recall", "base")
+            return
 
 
 def _with_what_may_be_sent(view: WindowDraft, request: WindowRequest) -> WindowDraft:

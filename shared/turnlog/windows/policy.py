@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem, problem_text
-from turnlog.core.json_values import JsonObject, JsonValue, checked_json, encode_json, json_pointer
+from turnlog.core.json_values import JsonObject, JsonValue, checked_json, encode_json, json_pointer, sendable_json
 from turnlog.windows.digests import MAX_MESSAGE_CHARS
 from turnlog.windows.recalled import RecallMessages
 from turnlog.windows.registry import AnyStep
@@ -302,7 +302,7 @@ def _read(family: str, options: Mapping[str, Any], names: dict[str, str]) -> Pol
     if isinstance(config, Mapping):
         values["buffer_config"] = {name: config[spelled] for spelled, name in inner.items()}
     try:
-        return policy(**model.model_validate_json(encode_json(values)).model_dump(exclude_unset=True))
+        return policy(**model.model_validate_json(encode_json(sendable_json(values))).model_dump(exclude_unset=True))
     except ValidationError as error:
         spelled = {name: spelled for spelled, name in (names | inner).items()}
         problem = error.errors(include_url=False, include_input=False)[0]

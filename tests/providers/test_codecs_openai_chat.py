@@ -414,3 +414,18 @@ def test_more_calls_than_a_message_takes_are_sent_in_several_each_with_its_resul
     assert [message["tool_call_id"] for message in window.messages if message["role"] == "tool"].count("call_299") == 1
     assert sum(message["role"] == "tool" for message in window.messages) == 300
     assert count_tokens(window.messages, format="openai_chat") <= window.tokens
+
+
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "E"}
+SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "cats"}}
+
+
+@pytest.mark.parametrize(
+    "items", [[REASONING, SEARCH], [{"type": "compaction", "id": "cmp_1", "encrypted_content": "E"}]]
+)
+def test_an_answer_of_which_this_format_can_say_nothing_leaves_no_empty_message(items: list[dict[str, Any]]) -> None:
+    tools = [{"type": "function", "function": {"name": "kb", "parameters": {"type": "object"}}}]
+    messages = [{"role": "user", "content": "q"}, *items, {"role": "user", "content": "thanks"}]
+    sent = build_window(messages, format="openai_chat", tools=tools).messages
+    assert {message["role"] for message in sent} == {"user"}
+    assert build_window(items[-1:], format="openai_chat").messages, "the provider needs a message"

@@ -100,7 +100,8 @@ class OpenAIChatCodec(Codec):
         for turn_bodies in bodies:
             layout.add_turn(turn_bodies)
         layout.end_results()
-        return Rendered(messages=layout.messages, tools=list(tools), ends=tuple(layout.ends), bodies=bodies)
+        messages = layout.messages or [{"role": "assistant", "content": ""}]  # the provider needs a message
+        return Rendered(messages, tools=list(tools), ends=tuple(layout.ends), bodies=bodies)
 
     def repaired(self, turn: Turn, body: JsonObject) -> list[JsonObject] | None:
         """Return the body as it was appended, or a copy with repairs where the provider would refuse it."""
@@ -323,6 +324,8 @@ def _rendered_message(turn: Turn) -> list[JsonObject]:
         body["content"] = parts_of(content, _media_part, "text")
     else:
         body["content"] = text_with_placeholders(content)
+        if message.role == "assistant" and content and not body["content"]:
+            return results
     if AUTHOR_NAME.fullmatch(message.name):
         body["name"] = message.name
     return [*results, body]

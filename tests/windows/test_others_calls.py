@@ -157,6 +157,23 @@ def test_a_tool_that_only_another_provider_runs_is_not_offered() -> None:
     assert "1.0 web_search" in json.dumps(other.messages) or "2.0 web_search" in json.dumps(other.messages)
 
 
+@pytest.mark.parametrize("format", ["openai_chat", "openai_responses", "ai_sdk", "bedrock_converse", "turnlog"])
+def test_what_a_provider_found_stands_before_the_answer_that_it_led_to(format: Any) -> None:
+    blocks = [
+        {"type": "text", "text": "I will search."},
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "who won"}},
+        {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []},
+        {"type": "text", "text": "Ada won."},
+    ]
+    messages = [{"role": "user", "content": "Who won?"}, {"role": "assistant", "content": blocks}]
+    made = build_window([*messages, {"role": "user", "content": "Thanks."}], tools=[OFFERED], format=format)
+    sent = json.dumps(made.messages)
+    assert (
+        sent.index("I will search.") < sent.index("earlier tool calls") < sent.index("Ada won.") < sent.index("Thanks.")
+    )
+    assert {body["role"] for body in made.messages if "earlier tool calls" in json.dumps(body)} == {"user"}
+
+
 NAMESPACE = {"type": "namespace", "name": "travel", "tools": [{"type": "function", "name": "book_flight"}]}
 
 

@@ -302,16 +302,12 @@ class _UnitTurns:
 
 
 def _as_text(unit: Unit) -> Iterator[PlacedTurn]:
-    """Yield what the unit's messages say, then a user's message that has their calls with results as text, and their media.
+    """Yield what the unit's messages say, and between it a user's message that has their calls with results as text, and media.
 
     An assistant's message would teach the model to write such text in place of calls.
     """
     entry, messages = unit.entry, {said.position: _message(said) for said in unit.said}
     content = tuple(block for message in messages.values() for block in message.content)
-    if content:
-        leader = _message(entry)
-        spoken = Message(leader.role, content, name=leader.name, given_role=leader.given_role)
-        yield PlacedTurn(Turn(spoken), entry, "closing")
     stubs = {ref: text for stub in unit.stubs for ref, text in stub.texts}
     calls, media = list[tuple[Ref, ToolCall, str]](), list[Block]()
     for answer in sorted(unit.answers, key=lambda answer: answer.ref):
@@ -325,7 +321,12 @@ def _as_text(unit: Unit) -> Iterator[PlacedTurn]:
         call = messages[answer.ref.position].tool_calls[answer.ref.index]
         calls.append((answer.ref, call, SETTLEMENT if text is None else text))
     made = Turn(Message("user", (Text(calls_text(calls)), *media)), entry.event.format)
-    yield PlacedTurn(made, entry, "closing")
+    spoken = replace(_message(entry), tool_calls=(), tool_results=())
+    border = len(content) - spoken.closing
+    before, behind = replace(spoken, content=content[:border]), replace(spoken, content=content[border:])
+    for turn in (Turn(before), made, Turn(behind)):
+        if turn.message.content:
+            yield PlacedTurn(turn, entry, "closing")
 
 
 @once

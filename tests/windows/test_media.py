@@ -108,6 +108,32 @@ def test_W11_images_leave_at_an_epoch_s_end_and_many_at_once(format: Format) -> 
     assert breaks == 4, "of twenty images ten leave at once"
 
 
+def test_W11_an_answer_s_sound_is_a_transcript_from_the_first_message_on_that_comes_when_it_has_expired() -> None:
+    audio = {"id": "audio_1", "data": "AAAA", "expires_at": 6, "transcript": "It is late."}
+    answers = [{"content": None, "audio": audio}, *({"content": "yes"} for _ in range(4))]
+    said = [({"role": "user", "content": "and?"}, {"role": "assistant", **answer}) for answer in answers]
+    held = stored([Given(body) for bodies in said for body in bodies])
+    windows = [window(first(held, count), Asked("full", format="openai_chat")) for count in (3, 5, 7, 9)]
+    spoken, written = {"content": None, "audio": {"id": "audio_1"}}, {"content": "It is late.\n[audio]"}
+    for made, answer in zip(windows, (spoken, spoken, written, written), strict=True):
+        assert made.messages[1] == {"role": "assistant", **answer}
+        assert lint(made.messages, format="openai_chat") == []
+    assert [made.prefix.reason for made in windows] == [None, None, "media", None]
+    assert [made.epoch.since for made in windows] == [0, 0, 6, 6]
+    assert windows[2].prefix.broke_at == 2
+
+
+def test_a_sound_that_had_expired_when_its_answer_was_appended_is_a_transcript_in_all_windows() -> None:
+    audio = {"id": "audio_1", "expires_at": 1, "transcript": "It is late."}
+    held = stored(
+        [Given({"role": "user", "content": "and?"}), Given({"role": "assistant", "content": None, "audio": audio})]
+    )
+    made = window(held, Asked("full", format="openai_chat"))
+    assert made.messages[1]["content"] == "It is late.\n[audio]" and made.epoch.since == 0
+    tools = Asked("full", format="openai_responses")
+    assert window(held, tools).messages[1]["content"] == "It is late.\n[audio]"
+
+
 def test_a_result_s_image_leaves_the_ref_of_its_call() -> None:
     messages = list[Given]()
     for number in range(21):

@@ -15,6 +15,7 @@ from turnlog.core.calls import Ref
 from turnlog.core.messages import Block, Media, Message, Opaque, Text, ToolResult
 from turnlog.providers.bedrock_converse import is_document
 from turnlog.providers.token_rules import image_size
+from turnlog.windows.breaks import EpochStart
 from turnlog.windows.render import Place, PlacedTurn
 from turnlog.windows.view import OF_ITEMS, Unit
 
@@ -140,6 +141,21 @@ def within_media_limits(
         message = _without_media(placed, numbers, refs)
         sent[turn] = replace(placed, turn=replace(placed.turn, message=message, body=None))
     return sent, since, first
+
+
+def leave_expired(turns: list[PlacedTurn]) -> Iterator[EpochStart]:
+    """Send transcripts of answers whose sound OpenAI no longer has when the newest message comes; yield since when."""
+    for index, placed in enumerate(turns):
+        audio, entry = (placed.turn.body or {}).get("audio"), placed.entry
+        expires_at = audio.get("expires_at") if isinstance(audio, dict) else None
+        if entry is None or not isinstance(expires_at, int):
+            continue
+        entries = [turn.entry for turn in turns if turn.entry is not None]
+        since = min([late.position for late in entries if late.time_ms >= expires_at * 1000], default=0)
+        if since:
+            turns[index] = replace(placed, turn=replace(placed.turn, body=None))
+        if since > entry.position:
+            yield EpochStart(since, "media", entry.position)
 
 
 def _items(placed_turns: Sequence[PlacedTurn]) -> Iterator[list[_Item]]:

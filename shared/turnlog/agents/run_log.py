@@ -22,6 +22,7 @@ from turnlog.agents.functions import (
     RunStatus,
     Tool,
 )
+from turnlog.agents.streams import mapping_or_empty
 from turnlog.client import parts_of
 from turnlog.client.finding import result_message
 from turnlog.core.agent_state import agents_of
@@ -444,12 +445,10 @@ class RunLog:
 
 
 def _usage_of(agent: JsonValue) -> dict[str, float]:
-    usage = agent.get("usage") if isinstance(agent, dict) else None
-    counts = usage.items() if isinstance(usage, dict) else ()
-    return {name: count for name, count in counts if isinstance(count, int | float)}
+    counts = mapping_or_empty(mapping_or_empty(agent).get("usage"))
+    return {name: count for name, count in counts.items() if isinstance(count, int | float)}
 
 
 def inbox_of(agent: JsonObject) -> list[tuple[str, Any]]:
     """Return the entries of an agent's inbox, oldest first, each with its place."""
-    inbox = agent.get("inbox")
-    return sorted(inbox.items(), key=lambda entry: int(entry[0])) if isinstance(inbox, dict) else []
+    return sorted(mapping_or_empty(agent.get("inbox")).items(), key=lambda entry: int(entry[0]))

@@ -82,14 +82,6 @@ SHAPES: tuple[Shape, ...] = (
 )
 
 
-def shape_named(name: str) -> Shape:
-    """Return the shape of a name. Raises `UnknownSourceError` for an unknown name."""
-    for shape in SHAPES:
-        if shape.name == name:
-            return shape
-    raise UnknownSourceError(f"no shape {name[:40]!r}; there are {', '.join(shape.name for shape in SHAPES)}")
-
-
 def shape_of(file: SourceFile, shapes: Iterable[Shape] = SHAPES) -> Shape | None:
     """Return the first of the shapes that recognises the file, or None."""
     return next((shape for shape in shapes if shape.recognises(file)), None)
@@ -110,9 +102,12 @@ class SourceCandidate:
 def find(paths: Iterable[Path], *, shape: str | None = None, documents: bool = True) -> list[SourceCandidate]:
     """List the files of paths and folders with their shapes, before anything is imported.
 
-    Raises `UnknownSourceError` for a file that the caller named and that has no known shape, or not the requested one.
+    Raises `UnknownSourceError` for an unknown shape, and for a file that the caller named and that has no known shape, or not the
+    requested one.
     """
-    shapes = SHAPES if shape is None else (shape_named(shape),)
+    shapes = [known for known in SHAPES if shape in (None, known.name)]
+    if shape is not None and not shapes:
+        raise UnknownSourceError(f"no shape {shape[:40]!r}; there are {', '.join(known.name for known in SHAPES)}")
     return [_candidate(file, shapes, is_named) for path in paths for file, is_named in _files(path, documents)]
 
 

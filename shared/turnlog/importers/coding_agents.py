@@ -28,6 +28,7 @@ from turnlog.importers.models import (
     session_id_of,
     time_of,
 )
+from turnlog.providers.blocks import object_of, string_of
 
 SHAPE = "coding_agent"
 _NO_MESSAGE = "no_message"
@@ -52,10 +53,7 @@ def read(file: SourceFile) -> Iterator[SourceSession]:
 
 def _main_id(file: SourceFile) -> str:
     """Return the file's name when its lines name it as their session, else the first session id in the lines."""
-    ids = [
-        line.value["sessionId"] for line in file.lines if isinstance(line.value, dict) and line.value.get("sessionId")
-    ]
-    names = [name for name in ids if isinstance(name, str)]
+    names = [name for line in file.lines if (name := string_of(object_of(line.value).get("sessionId")))]
     return file.path.stem if file.path.stem in names or not names else names[0]
 
 
@@ -63,8 +61,7 @@ def _agent_of(entry: dict[str, Any]) -> str:
     """Return the subagent of an entry; empty for the main agent."""
     if entry.get("isSidechain") is not True:
         return ""
-    name = entry.get("agentId")
-    return name if isinstance(name, str) and name else "sidechain"
+    return string_of(entry.get("agentId")) or "sidechain"
 
 
 def _is_message(entry: Any) -> bool:
@@ -90,7 +87,7 @@ class _Lines:
     def add(self, line: JsonLine) -> None:
         """Add a line: to its message, or to the lines between messages."""
         if not _is_message(line.value):
-            kind = line.value.get("type") if isinstance(line.value, dict) else None
+            kind = object_of(line.value).get("type")
             reason = f"{_NO_MESSAGE}: {str(kind)[:40]}" if line.is_json else MALFORMED
             self.skipped.append(SourceRemark(f"line {line.number}", reason))
             self.between.append(line.value if line.is_json else {"text": line.text})

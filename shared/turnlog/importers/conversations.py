@@ -25,6 +25,7 @@ from turnlog.importers.models import (
     objects_of,
     session_id_of,
 )
+from turnlog.providers.blocks import object_of, objects_in
 from turnlog.providers.registry import format_of
 
 _ITEM = re.compile(r"message|reasoning|item_reference|\w+_call|\w+_call_output")
@@ -73,11 +74,8 @@ def is_message(value: Any) -> bool:
 
 def _is_of_gemini(value: dict[str, Any]) -> bool:
     """Return whether a message has its content in ``parts`` without types, as Gemini's messages do."""
-    parts = value.get("parts")
-    untyped = (
-        [part for part in parts if isinstance(part, dict) and "type" not in part] if isinstance(parts, list) else []
-    )
-    return "content" not in value and bool(untyped) and untyped == parts
+    untyped = [part for part in objects_in(value.get("parts")) if "type" not in part]
+    return "content" not in value and bool(untyped) and untyped == value["parts"]
 
 
 def _items(value: Any) -> Any:
@@ -106,8 +104,8 @@ def read(file: SourceFile) -> Iterator[SourceSession]:
         yield _session(file.path.stem, [value for _, value in values], broken)
         return
     for number, (place, value) in enumerate(values, start=1):
-        fields = value if isinstance(value, dict) else {}
-        yield _session(file.source_id(fields, place, "id"), value, broken if number == len(values) else {})
+        source_id = file.source_id(object_of(value), place, "id")
+        yield _session(source_id, value, broken if number == len(values) else {})
 
 
 def _values(file: SourceFile) -> tuple[list[tuple[str, Any]], dict[str, str]]:
@@ -166,7 +164,4 @@ def _session(source_id: str, value: Any, broken: dict[str, str]) -> SourceSessio
 
 def _has_more(value: Any) -> bool:
     """Return whether the system blocks have fields besides their text, such as a cache mark."""
-    blocks = value.get("system") if isinstance(value, dict) else None
-    return isinstance(blocks, list) and any(
-        isinstance(block, dict) and block.keys() - {"type", "text"} for block in blocks
-    )
+    return any(block.keys() - {"type", "text"} for block in objects_in(object_of(value).get("system")))

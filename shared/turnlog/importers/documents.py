@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnlog.importers.models import (
-    MAX_NAME,
     NOT_AN_OBJECT,
     NewerSourceError,
     SourceFile,
@@ -20,12 +19,11 @@ from turnlog.importers.models import (
     SourceSession,
     content_of,
     id_warnings,
-    is_text,
     objects_of,
     session_id_of,
     take,
+    take_meta,
     time_of,
-    with_extra,
 )
 from turnlog.providers.blocks import json_text
 
@@ -88,19 +86,10 @@ def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) ->
     body: dict[str, Any] = {"role": role, "content": content_of(take(rest, "text", "content"))}
     _take_calls(rest, body, place, warnings)
     _take_results(rest, body, place, warnings)
-    meta = dict[str, Any]()
     metadata = rest.pop("metadata", None)
     if metadata is not None and not isinstance(metadata, dict):
         rest["metadata"], metadata = metadata, None
-    timestamp, message_id = rest.get("timestamp"), rest.get("id")
-    if time_of(timestamp) is not None:
-        meta["created_at"] = rest.pop("timestamp")
-    elif timestamp is not None:
-        warnings.append(SourceRemark(place, "time_not_read"))
-    if is_text(message_id, MAX_NAME):
-        meta["id"] = rest.pop("id")
-    kept = with_extra(metadata or None, rest)
-    return SourceMessage(place, body, meta | ({"metadata": kept} if kept else {}))
+    return SourceMessage(place, body, take_meta(rest, place, warnings, time_of, metadata))
 
 
 def _take_calls(rest: dict[str, Any], body: dict[str, Any], place: str, warnings: list[SourceRemark]) -> None:

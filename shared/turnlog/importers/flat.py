@@ -12,7 +12,6 @@ from typing import Any
 
 from turnlog.core.times import rfc3339
 from turnlog.importers.models import (
-    MAX_NAME,
     MAX_SYSTEM,
     NOT_AN_OBJECT,
     SourceFile,
@@ -21,13 +20,12 @@ from turnlog.importers.models import (
     SourceSession,
     content_of,
     id_warnings,
-    is_text,
     objects_of,
     session_id_of,
     take,
-    with_extra,
+    take_meta,
 )
-from turnlog.providers.blocks import json_text
+from turnlog.providers.blocks import json_text, objects_in
 
 SHAPE = "flat"
 _READ_FIELDS = ("messages", "systemMessage", "partialMessage")
@@ -54,7 +52,7 @@ def read(file: SourceFile) -> Iterator[SourceSession]:
 
 def _is_list(value: Any) -> bool:
     """Return whether a list has messages with a kind, and no object of another shape. Entries without a kind are reported."""
-    objects = [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+    objects = objects_in(value)
     return any("kind" in entry for entry in objects) and not any(
         _OF_OTHERS & entry.keys() for entry in objects if "kind" not in entry
     )
@@ -122,24 +120,7 @@ def _message(value: dict[str, Any], place: str, warnings: list[SourceRemark]) ->
     elif calls:
         warnings.append(SourceRemark(place, "calls_not_read"))
         rest["toolCalls"] = calls
-    return SourceMessage(place, body, _meta(rest, place, warnings))
-
-
-def _meta(rest: dict[str, Any], place: str, warnings: list[SourceRemark]) -> dict[str, Any]:
-    """Return the metadata of a message; remove from ``rest`` the fields that it takes."""
-    meta = dict[str, Any]()
-    message_id = rest.get("id")
-    if is_text(message_id, MAX_NAME):
-        meta["id"] = rest.pop("id")
-    created_at = _time(rest.get("timestamp"))
-    if created_at is not None:
-        meta["created_at"] = created_at
-        if float(rest["timestamp"]).is_integer():
-            rest.pop("timestamp")
-    elif rest.get("timestamp") is not None:
-        warnings.append(SourceRemark(place, "time_not_read"))
-    metadata = with_extra(None, rest)
-    return meta | ({"metadata": metadata} if metadata else {})
+    return SourceMessage(place, body, take_meta(rest, place, warnings, _time))
 
 
 def _flat_call(call: dict[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, TypeGuard
+from typing import Any, BinaryIO, TypeGuard, cast
 
 from turnlog.core.errors import ConflictError, InvalidInputError, MalformedError, TurnlogError
 from turnlog.core.identity import check_session_id, safe_id
@@ -158,6 +158,30 @@ def time_of(value: Any) -> str | None:
     """Return a source's value as the time of a message, or None for what is no time."""
     is_time = isinstance(value, str) and len(value) <= TIME_CHARS and read_time(value) is not None
     return value if is_time else None
+
+
+def take_meta(
+    rest: dict[str, Any],
+    place: str,
+    warnings: list[SourceRemark],
+    time_of_value: Callable[[Any], str | None],
+    metadata: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the metadata of a message: its id, its time, and ``metadata`` with the other fields in ``rest``.
+
+    Id and time are removed from ``rest``; a time whose value says more than it stays.
+    """
+    meta, value = dict[str, Any](), cast("Any", rest.get("timestamp"))
+    if is_text(rest.get("id"), MAX_NAME):
+        meta["id"] = rest.pop("id")
+    if (created_at := time_of_value(value)) is not None:
+        meta["created_at"] = created_at
+        if isinstance(value, str) or float(value).is_integer():
+            del rest["timestamp"]
+    elif value is not None:
+        warnings.append(SourceRemark(place, "time_not_read"))
+    kept = with_extra(metadata, rest)
+    return meta | ({"metadata": kept} if kept else {})
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from turnlog.core.json_values import JsonObject, JsonValue, sendable_json_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Block, Media, Text, ToolCall, ToolResult
-from turnlog.providers.blocks import json_text, marked_error, media_from_url, string_of
+from turnlog.providers.blocks import json_text, marked_error, media_from_url, objects_in, string_of
 
 Write: TypeAlias = Callable[[str, bool], JsonObject]
 """Makes the fields of an output that says a text; the flag says whether the call failed."""
@@ -237,10 +237,7 @@ def _read_part(part: JsonObject) -> Iterator[Block]:
 def has_failed(values: Iterable[JsonValue]) -> bool:
     """Return whether a result says that a program failed, or is a provider's own error."""
     for value in values:
-        parts = value if isinstance(value, list) else [value]
-        for part in parts:
-            if not isinstance(part, dict):
-                continue
+        for part in objects_in(value if isinstance(value, list) else [value]):
             outcome = part.get("outcome")
             code = outcome.get("exit_code", 1) if isinstance(outcome, dict) else part.get("return_code")
             if code not in (None, 0) or string_of(part.get("type")).endswith("_error"):

@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from turnlog.core.json_values import JsonObject, JsonValue
-from turnlog.providers.blocks import DATA_URL, ERROR_PREFIX, json_text, objects_in
+from turnlog.providers.blocks import DATA_URL, ERROR_PREFIX, json_text, object_of, objects_in, string_of
 from turnlog.providers.token_rules import image_type
 
 NO_OUTPUT = "[no output]"
@@ -233,9 +233,9 @@ _TEXTS = items(tagged({"text": _TEXT}))
 
 def _image_source(value: JsonValue) -> JsonValue:
     """Return the source of an image with the type that its bytes have; the provider compares them."""
-    source = _IMAGE_SOURCE(value)
-    kind = image_type(str(source["data"])) if isinstance(source, dict) else None
-    if not isinstance(source, dict) or kind is None:
+    source = object_of(_IMAGE_SOURCE(value))
+    kind = image_type(str(source["data"]))
+    if kind is None:
         raise UnfitError
     return source if source["media_type"] == kind else {**source, "media_type": kind}
 
@@ -368,8 +368,7 @@ _CONVERSE_SEARCH = fields(
 
 def _converse_image(value: JsonValue) -> JsonValue:
     """Return an image with the format that its bytes have."""
-    source = value.get("source") if isinstance(value, dict) else None
-    data = source.get("bytes") if isinstance(source, dict) else None
+    data = object_of(object_of(value).get("source")).get("bytes")
     if isinstance(value, dict) and isinstance(data, str):
         kind = (image_type(data) or "").removeprefix("image/")
         value = value if value.get("format") == kind else {**value, "format": kind}
@@ -492,9 +491,9 @@ def _parts(shape: Shape, text_type: str, *, least: int = 0) -> Shape:
     """Return the shape of a list of parts; an image or a file that the provider refuses becomes a line of text."""
 
     def name(part: JsonObject) -> str:
-        kind, holder = _KINDS_OF_PARTS.get(str(part.get("type")), ""), part.get("file", part)
-        named = holder.get("filename") if isinstance(holder, dict) else None
-        return f"{kind}: {named}" if kind and isinstance(named, str) and named else kind
+        kind = _KINDS_OF_PARTS.get(str(part.get("type")), "")
+        named = string_of(object_of(part.get("file", part)).get("filename"))
+        return f"{kind}: {named}" if kind and named else kind
 
     return items(_named(shape, name, lambda label: {"type": text_type, "text": f"[{label}]"}), least=least)
 

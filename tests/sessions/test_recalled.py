@@ -111,6 +111,23 @@ def test_behind_one_long_loop_each_question_brings_something_back(harness: Harne
     assert cold(harness, session, budget=2_500, policy="recall")["messages"][:-1] == after.messages
 
 
+def test_what_a_long_loop_no_longer_sends_comes_back_for_a_question_behind_it(harness: Harness) -> None:
+    """The epoch begins within that loop: its border stands there."""
+    session, fact = harness.log().sessions.create(), "Grace lost her keys in Lisbon."
+    talk(session, 2)
+    session.append({"role": "user", "content": "Tell me about everybody."})
+    for number in range(30):
+        session.append({"role": "assistant", "content": f"{number}: {fact if number == 3 else ''} {SMALL_TALK * 6}"})
+    assert fact not in str(session.context(budget=2_500, policy="recall").messages)
+    session.append({"role": "user", "content": "Where did Grace lose her keys?"})
+    window = session.context(budget=2_500, policy="recall")
+    assert fact in text(window)
+    session.append(
+        {"role": "assistant", "content": "In Lisbon."}, {"role": "user", "content": "Thank you, that is all."}
+    )
+    assert session.context(budget=2_500, policy="recall").messages[: len(window.messages)] == window.messages
+
+
 def test_a_part_leaves_when_messages_or_a_newer_part_need_its_room(harness: Harness) -> None:
     session = asked(harness)
     windows = [session.context(budget=1_500)]

@@ -35,7 +35,7 @@ class _ByName:
 class WindowPart(_ByName):
     """A part of a window. ``level`` says how much of it is sent; ``refs`` name the calls whose results it holds.
 
-    Steps of a loop that one note tells are one ``message`` from the ``first`` to the ``last`` of them, without ``refs``.
+    The steps in a note are one ``message`` from ``first`` to ``last``, without ``refs``.
     A part ``block`` says that the format has no place for some blocks of a message; ``reason`` is their type.
     The part ``older`` is the oldest stretch of the session, up to ``loop``, of which nothing but pinned messages is sent.
     """

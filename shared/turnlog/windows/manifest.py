@@ -188,10 +188,7 @@ def _stretches(loop: Loop) -> list[list[Unit]]:
 
 
 def _folded(unit: Unit, entries: Sequence[Entry], last: int, note: int) -> Iterator[WindowPart]:
-    """Yield the part of steps in a row that a note tells, from ``unit`` on, and those of their results behind ``last``.
-
-    ``entries`` are their messages; ``note`` is the tokens of the note.
-    """
+    """Yield the part of the steps in a note of ``note`` tokens, and those of their results behind ``last``."""
     loop, positions = unit.entry.loop, sorted(entry.position for entry in entries)
     border = bisect_right(positions, last)
     yield WindowPart("message", loop, unit.position, positions[border - 1], "digest", note, unit.reason, ())

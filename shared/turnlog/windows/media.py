@@ -144,7 +144,7 @@ def within_media_limits(
 
 
 def leave_expired(turns: list[PlacedTurn]) -> Iterator[EpochStart]:
-    """Send transcripts of answers whose sound OpenAI no longer has when the newest message comes; yield since when."""
+    """Send transcripts of answers whose sound OpenAI no longer has; yield since when."""
     for index, placed in enumerate(turns):
         audio, entry = (placed.turn.body or {}).get("audio"), placed.entry
         expires_at = audio.get("expires_at") if isinstance(audio, dict) else None

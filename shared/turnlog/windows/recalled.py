@@ -32,7 +32,7 @@ from turnlog.windows.ledger import chosen, is_said
 from turnlog.windows.steps import Step
 from turnlog.windows.stubs import beginning
 from turnlog.windows.text import one_line, summary_body, truncation_mark, value_cost
-from turnlog.windows.view import Entry, Loop, RankedBy, RecalledPart, Room, WindowDraft, never_sent
+from turnlog.windows.view import Entry, Loop, RankedBy, RecalledPart, Room, WindowDraft, is_whole, never_sent
 
 MAX_QUESTION_CHARS = 400
 _LEAST_CHARS = 20
@@ -241,6 +241,9 @@ def recalled_in(
     # In the epoch before, something else may have been recalled, and room set aside.
     breaks = (*breaks, EpochStart(since, "recall", "base"))
     asked = _asked_in(way, tuple(_question(view, loop, step, query) for loop in loops))
+    if asked[0] is None and len(loops) > 1 and not is_whole(loops[0]):
+        # The epoch began within that loop: what is left out of it is searched for later questions.
+        loops, asked = loops[1:], asked[1:]
     limit = min(MAX_HITS, max(1, reserve // _TYPICAL_TOKENS))
     scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours, of_user, reserve)
     known = memory if memory is not None and memory.begins(scope, reserve, asked) else None

@@ -65,7 +65,7 @@ def test_what_is_no_table_of_models_is_named(text: str) -> None:
     "engine",
     [
         *("sqlite://", "sqlite:///", "sqlite://host/a.db", "sqlite:////tmp/a%00b.db", "mysql://a"),
-        *("sqlite:///a.db?mode=ro", "sqlite:///a.db#x", "memory://a", "memory://?a=b"),
+        *("sqlite:///a.db?mode=ro", "sqlite:///a.db#x", "memory://a", "memory://?a=b", "sqlite://[/a.db", "://["),
     ],
 )
 def test_an_engine_that_is_none_is_refused_by_name(

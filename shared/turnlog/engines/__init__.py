@@ -114,19 +114,24 @@ def _at_home(path: str) -> Path:
 
 def make_engine(settings: Settings, *, clock: Clock, ids: IdSource) -> Engine:
     """Return the engine that the settings name; open its SQLite file, or create it. Raises `InvalidInputError` for a bad URL."""
-    url, shown = urlsplit(settings.engine), repr(shown_url(settings.engine))
+    shown = repr(shown_url(settings.engine))
+    unknown = _invalid(f"engine {shown} is not sqlite:///PATH, memory:// or dynamodb://")
+    try:
+        url = urlsplit(settings.engine)
+    except ValueError:
+        raise unknown from None
     if settings.tenant_role_arn and url.scheme != "dynamodb":
         raise _invalid(f"TURNLOG_TENANT_ROLE_ARN keeps tenants apart on dynamodb:// only, not on {shown}")
     if url.scheme == "sqlite":
         path = sqlite_path(settings.engine)
         if path is None or url.query or url.fragment or not url.path.strip("/") or "\0" in str(path):
-            raise _invalid(f"engine {shown} is not sqlite:///PATH")
+            raise unknown
         return _embedded(path, settings, clock, ids)
     if settings.engine == "memory://":
         return _embedded(Path(":memory:"), settings, clock, ids)
     if url.scheme == "dynamodb":
         return _aws(url.netloc, parse_qs(url.query), settings)
-    raise _invalid(f"engine {shown} is not sqlite:///, memory:// or dynamodb://")
+    raise unknown
 
 
 def _invalid(detail: str) -> InvalidInputError:

@@ -53,7 +53,7 @@ class AiSdkCodec(Codec):
         content, calls, results, before_result = list[Block](), list[ToolCall](), list[ToolResult](), 0
         parts, in_assistant = list(_parts(body)), body.get("role") == "assistant"
         tools = [index for index, part in enumerate(parts) if tool_of_part(part) is not None] or [0]
-        # A window has the calls of several steps behind what was said in all of them.
+        # The calls of several steps are sent behind what was said in all of them.
         is_one_step = "step-start" not in [part["type"] for part in parts[tools[0] : tools[-1]]]
         for part in parts:
             options = _options(part) if is_one_step and in_assistant else None
@@ -182,7 +182,7 @@ def tool_of_part(part: JsonObject) -> str | None:
 
 
 def _options(part: JsonObject) -> JsonObject | None:
-    """Return the member with what the SDK keeps for a provider; None without it, but for reasoning."""
+    """Return what the SDK keeps for a provider; None without it, but for reasoning."""
     options = part.get("providerMetadata", part.get("callProviderMetadata", part.get("providerOptions"))) or {}
     return {"providerOptions": options} if options or part["type"] == "reasoning" else None
 

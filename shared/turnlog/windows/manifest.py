@@ -176,7 +176,7 @@ def _parts_of(loop: Loop, notes: Sequence[int], unit_of_results: Mapping[int, Un
 
 
 def _stretches(loop: Loop) -> list[list[Unit]]:
-    """Return the units of a loop, each by itself; but together the steps in a row that one note tells."""
+    """Return the units of a loop, each alone, but together the steps in a row of one note."""
     begins, stretches = {note.at for note in loop.notes}, list[list[Unit]]()
     for unit in loop.units:
         continues = unit.level == "digest" and unit.position not in begins
@@ -249,7 +249,7 @@ def _units_of_results(units: Iterable[tuple[Unit, bool]]) -> Mapping[int, Unit]:
 
 
 def _listed(unit: Unit, unit_of_results: Mapping[int, Unit]) -> list[Entry]:
-    """Return the messages with results that are listed with a unit."""
+    """Return the messages with results that a unit lists."""
     return [entry for entry in unit.behind if unit_of_results.get(entry.position) is unit]
 
 

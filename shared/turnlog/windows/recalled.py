@@ -242,7 +242,7 @@ def recalled_in(
     breaks = (*breaks, EpochStart(since, "recall", "base"))
     asked = _asked_in(way, tuple(_question(view, loop, step, query) for loop in loops))
     if asked[0] is None and len(loops) > 1 and not is_whole(loops[0]):
-        # The epoch began within that loop: what is left out of it is searched for later questions.
+        # The epoch began in that loop: what it lacks now is searched for later questions.
         loops, asked = loops[1:], asked[1:]
     limit = min(MAX_HITS, max(1, reserve // _TYPICAL_TOKENS))
     scope = RecallSearch((), loops[0].first, _shown(view, loops[0]), limit, step.neighbours, of_user, reserve)

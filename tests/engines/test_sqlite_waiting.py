@@ -74,7 +74,7 @@ def test_a_writer_that_never_gets_the_lock_says_so_in_time(
 ) -> None:
     time = Time()
     monkeypatch.setattr(sqlite, "time", time)
-    with pytest.raises(UnavailableError, match="another process is writing") as caught:
+    with pytest.raises(UnavailableError, match="another process holds the lock") as caught:
         waiting.write(lambda connection: pytest.fail("the other has the lock"))
     assert caught.value.retry_after_seconds == 1
     assert BUSY_TIMEOUT_SECONDS <= sum(time.pauses) <= BUSY_TIMEOUT_SECONDS + LONGEST_PAUSE_SECONDS

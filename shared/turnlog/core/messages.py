@@ -16,7 +16,7 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool", "unknown"]
 
 @lazy_dataclass(frozen=True, slots=True)
 class Text:
-    """A text. ``options``, here and elsewhere, are what the AI SDK keeps for a provider."""
+    """A text. ``options``, also of calls and thinking, are what the AI SDK keeps for a provider."""
 
     text: str
     options: JsonObject | None = None

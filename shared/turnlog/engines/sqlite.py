@@ -527,7 +527,7 @@ class SqliteDatabase:
         if code & 0xFF in _NO_ACCESS:
             return UnavailableError(f"SQLite: {error} {self.path!r}", code="no_access")
         is_busy = code & 0xFF == sqlite3.SQLITE_BUSY
-        hint = ": another process is writing. This transaction stored nothing; try again" if is_busy else ""
+        hint = ": another process holds the lock. This transaction stored nothing; try again" if is_busy else ""
         return UnavailableError(f"SQLite: {error}{hint}", retry_after_seconds=1)
 
     def _file(self) -> tuple[int, int] | None:

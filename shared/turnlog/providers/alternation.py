@@ -41,13 +41,13 @@ def split_system(turns: Sequence[Turn], system: str | None) -> tuple[str | None,
         leading += 1
     texts = [system or "", *(text_with_placeholders(turn.message.content) for turn in turns[:leading])]
     non_blank = [text for text in texts if text.strip()]
-    conversation = list(turns[leading:])
-    for index, turn in enumerate(conversation):
-        if turn.message.role == "system":
-            text = text_with_placeholders(turn.message.content)
-            content = (Text(fenced(SYSTEM_KIND, text)),) if text.strip() else ()
-            conversation[index] = Turn(Message("user", content))
+    conversation = [_fenced_system(turn) if turn.message.role == "system" else turn for turn in turns[leading:]]
     return "\n\n".join(non_blank) if non_blank else None, conversation
+
+
+def _fenced_system(turn: Turn) -> Turn:
+    text = text_with_placeholders(turn.message.content)
+    return Turn(Message("user", (Text(fenced(SYSTEM_KIND, text)),) if text.strip() else ()))
 
 
 class Layout:

@@ -88,7 +88,7 @@ def string_of(value: object) -> str:
 
 
 def object_of(value: JsonValue) -> JsonObject:
-    """Return the value of a field with an object, or an empty object when it is missing, null or of another type."""
+    """Return the object, or an empty one for a value of another type."""
     return value if isinstance(value, dict) else {}
 
 

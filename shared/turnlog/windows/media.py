@@ -143,8 +143,9 @@ def within_media_limits(
     return sent, since, first
 
 
-def leave_expired(turns: list[PlacedTurn]) -> Iterator[EpochStart]:
-    """Send transcripts of answers whose sound OpenAI no longer has; yield since when."""
+def without_expired(turns: Sequence[PlacedTurn]) -> tuple[list[PlacedTurn], list[EpochStart]]:
+    """Return the turns with transcripts of answers whose sound OpenAI no longer has, and the breaks there."""
+    sent, breaks = list(turns), list[EpochStart]()
     for index, placed in enumerate(turns):
         audio, entry = (placed.turn.body or {}).get("audio"), placed.entry
         expires_at = audio.get("expires_at") if isinstance(audio, dict) else None
@@ -153,9 +154,10 @@ def leave_expired(turns: list[PlacedTurn]) -> Iterator[EpochStart]:
         entries = [turn.entry for turn in turns if turn.entry is not None]
         since = min([late.position for late in entries if late.time_ms >= expires_at * 1000], default=0)
         if since:
-            turns[index] = replace(placed, turn=replace(placed.turn, body=None))
+            sent[index] = replace(placed, turn=replace(placed.turn, body=None))
         if since > entry.position:
-            yield EpochStart(since, "media", entry.position)
+            breaks.append(EpochStart(since, "media", entry.position))
+    return sent, breaks
 
 
 def _items(placed_turns: Sequence[PlacedTurn]) -> Iterator[list[_Item]]:

@@ -23,7 +23,7 @@ from turnlog.providers import BEFORE_ALL, Codec, End, Rendered
 from turnlog.providers.registry import codec_of
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.breaks import NEVER_BROKEN, EpochStart, first_in_window, sent_before
-from turnlog.windows.media import leave_expired, limits_of, within_media_limits
+from turnlog.windows.media import limits_of, within_media_limits, without_expired
 from turnlog.windows.plan import WindowPlan
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import PlacedTurn, placed_turns, unsigned
@@ -54,7 +54,8 @@ class RenderedWindow:
         if isinstance(since, int) and isinstance(first, int):
             breaks = (*breaks, EpochStart(since, "media", first))
         if codec.format == "openai_chat":
-            breaks = (*breaks, *leave_expired(window_turns))
+            window_turns, expired = without_expired(window_turns)
+            breaks = (*breaks, *expired)
         if request.plain is not None:
             breaks, has_tools = _with_recall_tools(breaks, plan.outgrown)
             request = request if has_tools else request.plain

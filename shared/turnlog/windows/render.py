@@ -302,7 +302,7 @@ class _UnitTurns:
 
 
 def _as_text(unit: Unit) -> Iterator[PlacedTurn]:
-    """Yield what the unit's messages say, and between it a user's message that has their calls with results as text, and media.
+    """Yield what a unit's messages say before and behind their calls, and between them the calls and results as a user's text.
 
     An assistant's message would teach the model to write such text in place of calls.
     """

@@ -44,8 +44,8 @@ WORDS_WEIGHT = 0.5
 MAX_QUESTION_CHARS = 1_000
 RECALL_SECONDS = 2.0
 """Time in which the index of a session must have been read for a window; else the window goes without what is recalled."""
-MAX_COMMITS = 40
-"""Commits that are read at most for what a window recalls for a question: 20 read units, when none is larger than 4 KB."""
+MAX_COMMITS = 60
+"""Commits that are read at most for what a window recalls for a question: 30 read units, when none is larger than 4 KB."""
 SPARE = 1.5
 """How many times the tokens that fit are read for a window: some messages are not sent, because a summary has them."""
 MOST_OF_WORD = 4
@@ -260,7 +260,7 @@ class FindMessages:
             wider = replace(search, limit=self._orders.wanted(search.limit))
             matching = [_matching(self._engine, corpus, wider, question) for question in search.questions]
             ranked = self._orders(searched, search.questions, matching)
-            scores = [_chosen(corpus, search, rows[: search.limit], MAX_COMMITS) for rows, _ in ranked]
+            scores = [_chosen(corpus, search, rows[: search.limit]) for rows, _ in ranked]
             rows = sorted(set[int]().union(*scores))
             messages = self._sessions.located(searched, [corpus.entries[row] for row in rows])
         except UnavailableError as error:
@@ -301,10 +301,10 @@ def _matching(engine: SearchEngine, corpus: SessionCorpus, search: RecallSearch,
     return [(row, score * share) for row, score in ranked if not corpus.is_echo(row)]
 
 
-def _chosen(corpus: SessionCorpus, search: RecallSearch, rows: Rows, commits: int | None = None) -> dict[int, float]:
+def _chosen(corpus: SessionCorpus, search: RecallSearch, rows: Rows) -> dict[int, float]:
     """Return the rows of the messages that matter most and are not shown yet, best first, each with its score.
 
-    They are those of the commits that come first and fill the window's room, ``commits`` at most. A neighbour of a message has a
+    They are those of the commits that come first and fill the window's room, `MAX_COMMITS` at most. A neighbour of a message has a
     share of that message's score, so it comes before what matters less than both.
     """
     entries, lengths, sizes = corpus.entries, corpus.documents.lengths, defaultdict[int, float](float)
@@ -315,8 +315,8 @@ def _chosen(corpus: SessionCorpus, search: RecallSearch, rows: Rows, commits: in
         # Long messages are cut, and media are only named.
         entry = entries[row]
         sizes[entry.commit] += min(entry.tokens, MOST_OF_WORD * lengths[row], search.room / SHARE_OF_MESSAGE)
-    before = accumulate(sizes.values(), initial=0)
-    read = {commit for commit, size in zip(islice(sizes, commits), before, strict=False) if size < SPARE * search.room}
+    before = zip(islice(sizes, MAX_COMMITS), accumulate(sizes.values(), initial=0), strict=False)
+    read = {commit for commit, size in before if size < SPARE * search.room}
     return {row: values[row] for row in left_out if entries[row].commit in read}
 
 

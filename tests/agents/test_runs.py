@@ -708,6 +708,31 @@ def test_a_model_that_fails_leaves_a_session_that_goes_on(session: Session) -> N
     assert [message.body["content"] for message in session.messages()] == ["Hi", "Hello"]
 
 
+@pytest.mark.parametrize(
+    ("usage", "counted"),
+    [
+        (
+            {"input_tokens": 9, "output_tokens": 3, "cache_read_input_tokens": 5},
+            {"input_tokens": 9, "output_tokens": 3},
+        ),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 3, "cost": 0.5},
+            {"input_tokens": 9, "output_tokens": 3, "cost": 0.5},
+        ),
+        ({"input_tokens": 9.0, "output_tokens": 3}, {"input_tokens": 9, "output_tokens": 3}),
+        ({"cost": 0.5}, {"cost": 0.5}),
+        ({"total_tokens": 12}, None),
+        ({"input_tokens": -1, "output_tokens": 3}, None),
+        ({"input_tokens": float("nan"), "output_tokens": 3}, None),
+    ],
+)
+def test_a_reply_is_kept_whatever_its_usage_says(
+    session: Session, usage: dict[str, float], counted: dict[str, float] | None
+) -> None:
+    outcome = session.run(Script(Reply([{"role": "assistant", "content": "Hello"}], usage))).send("Hi")
+    assert (outcome.text, outcome.usage) == ("Hello", counted)
+
+
 def test_agents_of_one_session_by_their_names(session: Session) -> None:
     planner = session.run(
         Script(calls(("p1", "find", {"q": "x"}))),

@@ -70,6 +70,20 @@ def test_the_log_keeps_everything_and_later_positions_go_on(log: Turnlog) -> Non
     assert (info.messages, info.loops, info.head) == (4, 2, 8)
 
 
+def test_a_repeated_request_says_that_its_messages_were_rewound(log: Turnlog) -> None:
+    session = log.sessions.create()
+    session.append({"role": "user", "content": "Hi"}, idempotency_key="turn-1")
+    question: dict[str, Any] = {"role": "user", "content": "Cancel it"}
+    first = session.append({"role": "assistant", "content": "Hello"}, question, idempotency_key="turn-2")
+    assert session.append({"role": "assistant", "content": "Hello"}, question, idempotency_key="turn-2") == first
+    session.rewind(first.first - 1)
+    repeated = session.append({"role": "assistant", "content": "Hello"}, question, idempotency_key="turn-2")
+    assert (repeated.first, repeated.last) == (first.first, first.last)
+    assert [(warning.code, warning.position) for warning in repeated.warnings] == [("not_in_view", first.first)]
+    assert session.append(question, idempotency_key="turn-3").warnings[0].code == "consecutive_user"
+    assert session.append({"role": "user", "content": "Hi"}, idempotency_key="turn-1").warnings == []
+
+
 def test_a_rewind_is_rewound(log: Turnlog) -> None:
     session = log.sessions.create("s")
     for n in range(1, 5):

@@ -239,7 +239,7 @@ class AgentLoop:
             options["window"] = window
         if reply.usage is not None:
             self.run.add_usage(reply.usage)
-            options["usage"] = {name: count for name, count in reply.usage.items() if name != "cost"}
+            options["usage"] = {name: count for name, count in reply.usage.items() if name != "cost"} or None
         appended = yield self.run.append(messages, meta, run=self.run.state(), **options)
         first, reason = appended[0].first, reply.finish_reason
         calls = [

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
@@ -255,7 +256,8 @@ class Hooks:
 class Reply:
     """A model's reply: messages in the run's format, the provider's token counts, and its finish reason.
 
-    ``usage`` may have a ``cost`` besides ``input_tokens`` and ``output_tokens``, a number in your currency: a run sums it too.
+    ``usage`` has ``input_tokens`` and ``output_tokens``, or the provider's own counts. It may have a ``cost``, a number in your
+    currency: a run sums it too.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -283,7 +285,7 @@ def reply_of(value: Any, format: str) -> Reply:
     Raises `InvalidInputError` for any other value.
     """
     if isinstance(value, Reply):
-        return value
+        return replace(value, usage=_counted(mapping_or_empty(value.usage), format))
     values = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
     try:
         return given_messages(values, format).reply
@@ -293,6 +295,12 @@ def reply_of(value: Any, format: str) -> Reply:
         kinds = "a message, messages, a Reply, its provider's answer or a stream (a manager's is what `with` gives)"
         detail = f"a model must return {kinds}, not {type(value).__name__}"
         raise InvalidInputError(detail, code="not_a_reply") from error
+
+
+def _counted(usage: Mapping[str, Any], format: str) -> Mapping[str, float] | None:
+    """Return the token counts and the cost of a reply, by Turnlog's names or the provider's; None without any."""
+    counts: dict[str, float] = {**(usage_of(format, usage) or usage_of("openai_responses", usage) or {})}
+    return counts | {name: usage[name] for name in ("cost",) if isinstance(usage.get(name), int | float)} or None
 
 
 def failure_of(value: Any, reply: Reply) -> str | None:

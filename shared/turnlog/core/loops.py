@@ -89,6 +89,7 @@ DISORDER = {
     "messages_not_list": "messages is missing or not a list",
     "result_without_call": "a result without a call in the execution state",
     "iteration_above_maximum": "iteration is above max_iterations",
+    "not_in_view": "appended before with this key, and rewound; no window has it",
     "usage_ignored": "usage does not fit the window named with it and is ignored",
 }
 """The message of every warning code."""

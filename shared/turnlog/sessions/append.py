@@ -90,7 +90,8 @@ class AppendToSession:
         self.ask_segments.send(owner, session_id, header, before)
         if summaries.settings.snapshots is not None:
             self.snapshots(owner, session_id, header, before, summaries.settings)
-        return _answer(written.commit, answered, compression)
+        in_view = self.log.commits.view(keys, before, header.first).shows(header.first)
+        return _answer(written.commit, answered, compression, in_view)
 
 
 class AppendWrite:
@@ -342,7 +343,7 @@ def _with_calls(events: Sequence[Event]) -> list[tuple[MessageEvent, Sequence[To
 
 
 def _answer(
-    commit: Commit, messages: Sequence[tuple[MessageEvent, Sequence[ToolCall]]], compression: Compression
+    commit: Commit, messages: Sequence[tuple[MessageEvent, Sequence[ToolCall]]], compression: Compression, in_view: bool
 ) -> Appended:
     header = commit.header
     return Appended(
@@ -358,16 +359,17 @@ def _answer(
         ],
         compression=compression,
         lease=held_lease(header.lease),
-        warnings=_warnings([event for event, _ in messages]),
+        warnings=_warnings([event for event, _ in messages], in_view),
     )
 
 
-def _warnings(messages: Sequence[MessageEvent]) -> list[Warning]:
+def _warnings(messages: Sequence[MessageEvent], in_view: bool) -> list[Warning]:
     """Return the warnings of an append, which its first message holds. Names of unknown content are read from the bodies."""
     notes, names = messages[0].notes, dict[tuple[str, str], str]()
-    if notes is None:
-        return []
-    if any(code == _UNKNOWN_CONTENT for code, _, _ in notes.warnings):
+    warnings = [*(notes.warnings if notes is not None else ())]
+    if not in_view:
+        warnings.append(("not_in_view", messages[0].position, ""))
+    if any(code == _UNKNOWN_CONTENT for code, _, _ in warnings):
         for index, event in enumerate(messages):
             contents = unknown_content(event.body, event.format) if event.body is not None else {}
             names |= {(_UNKNOWN_CONTENT, f"/messages/{index}{pointer}"): name for name, pointer in contents.items()}
@@ -378,5 +380,5 @@ def _warnings(messages: Sequence[MessageEvent]) -> list[Warning]:
             pointer=pointer,
             message=Disorder(code, position, pointer, names.get((code, pointer), "")).message,
         )
-        for code, position, pointer in notes.warnings
+        for code, position, pointer in warnings
     ]

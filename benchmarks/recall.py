@@ -1,10 +1,11 @@
 """Recall: how much of a question's evidence stands in the window, and what that costs, by budget.
 
     make bench-recall ARGS='FOLDER --loader load.py'    # FOLDER/locomo, and the conversations with tools beside it
+    make bench-recall ARGS='FOLDER --loader benchmarks/longmemeval.py --set longmemeval-s'
 
-Each question of LoCoMo is asked at the end of its conversation, as the user's next message. The windows come from the pure core.
+Each question of a set is asked at the end of its conversation, as the user's next message. The windows come from the pure core.
 Beside them: the ten best hits of a search, and the ten days (sessions) that the best hits are of.
-Exit 1 when less of the evidence is there than the limits say.
+Exit 1 when less of the evidence of LoCoMo is there than the limits say.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ from turnlog.windows.recalled import MAX_HITS, Question, RecallSearch
 from turnlog.windows.request import WindowRequest
 
 LIMITS = {2_000: 0.85, 4_000: 0.92, 8_000: 0.95}
-"""The least share of the evidence in windows of the preset `recall`, by budget."""
+"""The least share of LoCoMo's evidence in windows of the preset `recall`, by budget."""
+KINDS = CATEGORIES | {6: "update"}
+"""Kinds of questions: those of LoCoMo, and what LongMemEval asks about a value that has changed."""
 TURNS, DAYS, SUMMARIES = "hits, by turn", "hits, by day", "summaries"
 BESIDE = "`recall`, summarised"
 """The preset `recall` after all of the conversation was summarised as the worker does it, without a model."""
@@ -96,7 +99,7 @@ Cells = dict[tuple[str, int, int], Evidence]
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation of LoCoMo with its questions: each with its category and the places of its evidence.
+    """A conversation with its questions: each with its category and the places of its evidence.
 
     ``left_out`` are questions whose key names no turn.
     """
@@ -108,7 +111,7 @@ class Conversation:
 
 
 def conversations(loader: Any, folder: Path, every: int) -> Iterator[Conversation]:
-    for conversation in loader.iter_sessions(str(folder / "locomo")):
+    for conversation in loader.iter_sessions(str(folder)):
         messages = conversation["messages"]
         places = {message["dia_id"]: place for place, message in enumerate(messages)}
         questions, left_out = list[tuple[str, int, Sequence[int]]](), list[str]()
@@ -232,13 +235,13 @@ def show(cells: Cells, names: Sequence[str], budgets: Sequence[int]) -> None:
     print(f"\n{'evidence in the window, %':24}" + "".join(f"{head:>9}" for head in heads))
     for name in (*names, BESIDE, SUMMARIES):
         print(f"{name:24}" + "".join(f"{100 * cells[name, budget, 0].share:9.1f}" for budget in budgets))
-    for number, category in CATEGORIES.items():
+    for number, category in KINDS.items():
         row = [cells.get(("`recall`", budget, number)) for budget in budgets]
         if all(row):
             count = len(row[0].shares) if row[0] else 0
             print(f"- {category:22}" + "".join(f"{100 * held.share:9.1f}" for held in row if held) + f"  of {count}")
     print(f"{'recall@10':24}{TURNS:>16}{DAYS:>16}")
-    for number, category in {0: "all", **CATEGORIES}.items():
+    for number, category in {0: "all", **KINDS}.items():
         if (TURNS, _BEST, number) in cells:
             shares = (cells[name, _BEST, number].share for name in (TURNS, DAYS))
             print(f"- {category:22}" + "".join(f"{100 * share:16.1f}" for share in shares))
@@ -272,7 +275,7 @@ def main(arguments: list[str] | None = None) -> int:
     loader = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loader)
     named, cells = policies(sweep=options.sweep), Cells()
-    for conversation in conversations(loader, options.folder, options.every):
+    for conversation in conversations(loader, options.folder / options.set, options.every):
         measure(conversation, named, options.budget, cells)
         say(f"{len(conversation.questions)} questions")
         for name in conversation.left_out:
@@ -281,7 +284,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.costs:
         tools = [options.folder / name for name in _WITH_TOOLS if (options.folder / name).exists()]
         show_cost(load_transcripts(tools, loader=options.loader), (8_000, 4_000), "calls of tools")
-        chats = load_transcripts([options.folder / "locomo"], loader=options.loader)
+        chats = load_transcripts([options.folder / options.set], loader=options.loader)
         show_cost(chats, (8_000, 4_000, 2_000), "chats")
     if options.json:
         figures = {f"{name} {budget} {cell}": held.share for (name, budget, cell), held in cells.items()}
@@ -290,8 +293,9 @@ def main(arguments: list[str] | None = None) -> int:
         shares = {(name, budget): cell.share for (name, budget, number), cell in cells.items() if not number}
         count = len(cells["`recall`", options.budget[0], 0].shares)
         options.svg.write_text(chart(shares, options.budget, count), encoding="utf-8")
-    held = {budget: cells["`recall`", budget, 0].share for budget in options.budget if budget in LIMITS}
-    return 1 if any(share < LIMITS[budget] for budget, share in held.items()) else 0
+    limits = LIMITS if options.set == "locomo" else {}
+    held = {budget: cells["`recall`", budget, 0].share for budget in options.budget if budget in limits}
+    return 1 if any(share < limits[budget] for budget, share in held.items()) else 0
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -300,6 +304,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--loader", type=Path, required=True, metavar="FILE.py", help="its iter_sessions(path)")
+    parser.add_argument("--set", default="locomo", metavar="NAME", help="the folder in FOLDER that has the questions")
     parser.add_argument("--budget", nargs="+", type=int, default=[2_000, 4_000, 8_000, 16_000], metavar="N")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="one of N questions")
     parser.add_argument("--sweep", action="store_true", help="other shares, neighbours and scores, too")

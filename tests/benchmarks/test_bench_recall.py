@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import longmemeval
 from benchmarks.recall import main
 
 LOADER = """
@@ -39,3 +40,45 @@ def test_evidence_in_windows_and_among_the_best_hits_is_counted_and_drawn(
     assert "left out, because its key names no turn: c1: What is the order" in capsys.readouterr().out
     drawn = picture.read_text(encoding="utf-8")
     assert ">100%<" in drawn and ">800 tokens<" in drawn and drawn.endswith("</svg>\n")
+
+
+def test_longmemeval_is_one_conversation_in_the_order_of_time_with_its_marked_turns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marked = {"s2_0": "My violin\u2028teacher is called Ottilie Brandt."}
+    texts = {f"s{day}_{turn}": f"Day {day}, {turn}: rain again." for day in range(1, 5) for turn in range(10)} | marked
+    sessions: list[dict[str, object]] = [
+        {
+            "id": f"s{day}",
+            "timestamp": f"2026/01/0{day} (Thu) 09:30",
+            "turns": [
+                {
+                    "id": f"s{day}_{turn}",
+                    "role": ("user", "assistant")[turn % 2],
+                    "content": texts[f"s{day}_{turn}"],
+                    "metadata": {"has_answer": f"s{day}_{turn}" in marked},
+                }
+                for turn in range(10)
+            ],
+        }
+        for day in (3, 1, 4, 2)
+    ]
+    asked = {"question": "What is my violin teacher called?", "category": "knowledge_update"}
+    questions: list[dict[str, object]] = [
+        {**asked, "ground_truth": {"supporting_session_ids": names}} for names in (["s2"], ["s1"])
+    ]
+    folder = tmp_path / "longmemeval-s" / "processed"
+    folder.mkdir(parents=True)
+    for name, lines in (("sessions", sessions), ("questions", questions)):
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    loader = Path(longmemeval.__file__)
+    (conversation,) = longmemeval.iter_sessions(str(tmp_path / "longmemeval-s"))
+    assert [message["dia_id"] for message in conversation["messages"][::10]] == ["s1_0", "s2_0", "s3_0", "s4_0"]
+    figures = tmp_path / "f.json"
+    options = ["--loader", str(loader), "--set", "longmemeval-s", "--budget", "400", "2000", "--json", str(figures)]
+    assert main([str(tmp_path), *options]) == 0
+    shares = json.loads(figures.read_text(encoding="utf-8"))
+    assert (shares["`recall` 400 6"], shares["`default` 400 6"]) == (1.0, 0.0)
+    output = capsys.readouterr().out
+    assert "- update" in output and "names no turn: longmemeval-s: What is my violin" in output

@@ -283,7 +283,8 @@ def main(arguments: list[str] | None = None) -> int:
     show(cells, list(named), options.budget)
     if options.costs:
         tools = [options.folder / name for name in _WITH_TOOLS if (options.folder / name).exists()]
-        show_cost(load_transcripts(tools, loader=options.loader), (8_000, 4_000), "calls of tools")
+        if tools:
+            show_cost(load_transcripts(tools, loader=options.loader), (8_000, 4_000), "calls of tools")
         chats = load_transcripts([options.folder / options.set], loader=options.loader)
         show_cost(chats, (8_000, 4_000, 2_000), "chats")
     if options.json:

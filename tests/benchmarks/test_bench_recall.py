@@ -77,8 +77,9 @@ def test_longmemeval_is_one_conversation_in_the_order_of_time_with_its_marked_tu
     assert [message["dia_id"] for message in conversation["messages"][::10]] == ["s1_0", "s2_0", "s3_0", "s4_0"]
     figures = tmp_path / "f.json"
     options = ["--loader", str(loader), "--set", "longmemeval-s", "--budget", "400", "2000", "--json", str(figures)]
-    assert main([str(tmp_path), *options]) == 0
+    assert main([str(tmp_path), *options, "--costs"]) == 0
     shares = json.loads(figures.read_text(encoding="utf-8"))
     assert (shares["`recall` 400 6"], shares["`default` 400 6"]) == (1.0, 0.0)
     output = capsys.readouterr().out
+    assert "\nchats" in output and "calls of tools" not in output
     assert "- update" in output and "names no turn: longmemeval-s: What is my violin" in output

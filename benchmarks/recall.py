@@ -4,7 +4,7 @@
     make bench-recall ARGS='FOLDER --loader benchmarks/longmemeval.py --set longmemeval-s'
 
 Each question of a set is asked at the end of its conversation, as the user's next message. The windows come from the pure core.
-Beside them: the ten best hits of a search, and the ten days (sessions) that the best hits are of.
+Beside them: the ten best hits of a search, the ten days (sessions) that the best hits are of, and the ten best of plain FTS5.
 Exit 1 when less of the evidence of LoCoMo is there than the limits say.
 """
 
@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.progress import say
 from benchmarks.recall_chart import chart
 from benchmarks.replay.loading import load_transcripts
-from benchmarks.search import CATEGORIES
+from benchmarks.search import CATEGORIES, day_in_words, fts5_rows, fts5_table
 from benchmarks.windows.histories import COUNTER, FORMAT, sources_of
 from benchmarks.windows.rows import Row
 from benchmarks.windows.running import Plan, run
@@ -49,7 +49,7 @@ LIMITS = {2_000: 0.85, 4_000: 0.92, 8_000: 0.95}
 """The least share of LoCoMo's evidence in windows of the preset `recall`, by budget."""
 KINDS = CATEGORIES | {6: "update"}
 """Kinds of questions: those of LoCoMo, and what LongMemEval asks about a value that has changed."""
-TURNS, DAYS, SUMMARIES = "hits, by turn", "hits, by day", "summaries"
+TURNS, DAYS, PLAIN, SUMMARIES = "hits, by turn", "hits, by day", "plain FTS5", "summaries"
 BESIDE = "`recall`, summarised"
 """The preset `recall` after all of the conversation was summarised as the worker does it, without a model."""
 _BEST = 10
@@ -140,6 +140,10 @@ def _dated(sources: Sequence[Located], messages: Sequence[Mapping[str, Any]]) ->
 def measure(conversation: Conversation, named: Mapping[str, Policy], budgets: Sequence[int], cells: Cells) -> None:
     recaller, total = None, sum(source.event.tokens for source in conversation.sources)
     memories = defaultdict[tuple[str, int], Memory](Memory)
+    plain = fts5_table(
+        f"{day_in_words(str(source.event.envelope.created_at))} {body['content']}"
+        for source, body in zip(conversation.sources, conversation.bodies, strict=True)
+    )
     for text, category, evidence in conversation.questions:
         asked = _next(conversation.sources, text)
         recaller = recaller or ListSearch(Fts5SearchEngine(), asked)
@@ -155,6 +159,8 @@ def measure(conversation: Conversation, named: Mapping[str, Policy], budgets: Se
                 _count(cells, name, budget, category, share, window.tokens)
         for name, share in _ranked(conversation, recaller, asked[-1], evidence).items():
             _count(cells, name, _BEST, category, share)
+        rows = fts5_rows(plain, text)
+        _count(cells, PLAIN, _BEST, category, sum(place in rows for place in evidence) / len(evidence))
     for budget in budgets:
         with summarised(conversation, keep_loops=budget // 160, max_tokens=budget // 2) as session:
             messages = session.context(budget=budget).messages
@@ -240,10 +246,10 @@ def show(cells: Cells, names: Sequence[str], budgets: Sequence[int]) -> None:
         if all(row):
             count = len(row[0].shares) if row[0] else 0
             print(f"- {category:22}" + "".join(f"{100 * held.share:9.1f}" for held in row if held) + f"  of {count}")
-    print(f"{'recall@10':24}{TURNS:>16}{DAYS:>16}")
+    print(f"{'recall@10':24}{TURNS:>16}{DAYS:>16}{PLAIN:>16}")
     for number, category in {0: "all", **KINDS}.items():
         if (TURNS, _BEST, number) in cells:
-            shares = (cells[name, _BEST, number].share for name in (TURNS, DAYS))
+            shares = (cells[name, _BEST, number].share for name in (TURNS, DAYS, PLAIN))
             print(f"- {category:22}" + "".join(f"{100 * share:16.1f}" for share in shares))
 
 

@@ -87,7 +87,7 @@ class Asked:
             self.positions += range(head - len(meta) + 1, head + 1)
         seal(app)
         self._plain = fts5_table(
-            f"{_day(day)} {message['content']}" for day, message in zip(times, messages, strict=True)
+            f"{day_in_words(day)} {message['content']}" for day, message in zip(times, messages, strict=True)
         )
 
     def ask(self, question: str, evidence: Sequence[int], found: Found) -> None:
@@ -139,7 +139,7 @@ def _message(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: given[name] for name in ("role", "name", "content") if given.get(name)}
 
 
-def _day(moment: str) -> str:
+def day_in_words(moment: str) -> str:
     day = datetime.fromisoformat(moment)
     return f"{day.day} {day:%B} {day.year}"
 

@@ -36,7 +36,7 @@ def test_evidence_in_windows_and_among_the_best_hits_is_counted_and_drawn(
     assert main([str(tmp_path), *options]) == 0
     shares = json.loads(figures.read_text(encoding="utf-8"))
     assert (shares["`recall` 800 0"], shares["`default` 800 0"]) == (1.0, 0.0)
-    assert shares["hits, by turn 10 0"] == shares["hits, by day 10 4"] == 1.0
+    assert shares["hits, by turn 10 0"] == shares["hits, by day 10 4"] == shares["plain FTS5 10 0"] == 1.0
     assert "left out, because its key names no turn: c1: What is the order" in capsys.readouterr().out
     drawn = picture.read_text(encoding="utf-8")
     assert ">100%<" in drawn and ">800 tokens<" in drawn and drawn.endswith("</svg>\n")

@@ -287,6 +287,16 @@ def test_the_engine_ranks_each_text_with_its_neighbours() -> None:
     assert [row for row, _ in ranked(alone, texts, "boating")] == [3, 1]
 
 
+def test_a_long_message_counts_less_for_its_neighbours() -> None:
+    engine, filler = Fts5SearchEngine(), " ".join(f"word{number}" for number in range(400))
+    apart, long = ["x", "y", "z"] * 3, f"boat {filler}"
+    texts = ["boat", "no idea", *apart, long, "the red one", *apart, *[filler] * 9]
+    beside_short, beside_long = 1, len(apart) + 3
+    scores = dict(ranked(engine, texts, "boat"))
+    assert 0 < 4 * scores[beside_long] < scores[beside_short]
+    assert scores[beside_long - 1] > scores[beside_short] * 0.9, "for the message itself, each word counts in full"
+
+
 def test_the_best_rows_of_a_short_list_are_those_of_all() -> None:
     engine, dice = Fts5SearchEngine(), random.Random(1)
     texts = [" ".join(dice.choices(["boat", "red", "sea", "x", "y", "z"], k=6)) for _ in range(BLOCKS * BLOCK)]

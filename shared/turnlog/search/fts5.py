@@ -20,8 +20,8 @@ from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from heapq import nlargest
-from itertools import accumulate, chain, compress, pairwise
-from operator import add, itemgetter
+from itertools import accumulate, chain, compress, pairwise, repeat
+from operator import add, itemgetter, mul
 from typing import NamedTuple
 
 from turnlog.log.fork_lock import fork_lock
@@ -30,6 +30,8 @@ from turnlog.ports import NEIGHBOUR_REACH, Ranking, TermDocuments
 MAX_QUESTION_WORDS = 64
 NEIGHBOURS = {0: 100, 1: 50, 2: 25, 3: 10, -1: 30, -2: 15, -3: 6}
 """Weights of a word in percent by the distance to the message that it counts for: its own, those after it, those before it."""
+NEIGHBOUR_WORDS = 80
+"""Words of a message that count for its neighbours. Of a longer one, each word counts for less: a long answer has words of much."""
 PART_WEIGHT = 0.25
 """Weight of a single CJK character of a question that has its neighbours too, and of a part of a name in it."""
 TERM_WEIGHT = 2
@@ -42,9 +44,11 @@ BLOCKS, BLOCK = 64, 8
 """How many blocks of how many rows are ranked where only the best are wanted. All rows of a long session take far longer."""
 _TOKENIZING = fork_lock()
 """Held while SQLite makes or uses a table of `tokenizer_table`."""
-_LANE = 8 * array("H").itemsize
+_LANE = 8 * array("I").itemsize
 """Bits of a lane. Counts of many rows stand in one integer, a lane for each row, so one multiplication adds to each row the
-weighted counts of the rows around it. A lane holds the highest count, 255, times the sum of `NEIGHBOURS`."""
+weighted counts of the rows around it."""
+_PARTS = 8
+"""A word counts so many times for its own message, and for the neighbours as often, or less often, down to once."""
 _SIGNS = bytes([0, *[1] * 255])
 _EMOJI = "\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff"
 _SPACELESS = "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff"
@@ -107,7 +111,9 @@ class Fts5SearchEngine:
     def __init__(self, *, is_conversation: bool = True) -> None:
         """Texts of a conversation are ranked with their neighbours; other texts are ranked by their own words alone."""
         self._is_conversation = is_conversation
-        self._weights = _lanes(NEIGHBOURS if is_conversation else {0: NEIGHBOURS[0]})
+        self._near_words = NEIGHBOUR_WORDS if is_conversation else 0
+        self._own = _lanes({0: _PARTS * NEIGHBOURS[0]})
+        self._near = _lanes({**NEIGHBOURS, 0: 0} if is_conversation else {})
         self._found_at = _lanes({0: 1, 1: 1} if is_conversation else {0: 1})
 
     def words(self, texts: Sequence[str]) -> list[str]:
@@ -132,12 +138,16 @@ class Fts5SearchEngine:
 
     def rank(self, documents: TermDocuments, question: str, limit: int | None = None) -> Ranking:
         total, terms = len(documents.lengths), _terms_in(documents, question)
+        if not terms:
+            return Ranking([], 0.0)
         rarities = [term.weight * _rarity(total, self._reached(term.places, total)) for term in terms]
         of_question, scores = sum(rarities), dict[int, float]()
         rows = _rows_of(_best_blocks(rarities, terms, total if limit is None else BLOCKS), total)
-        lanes = [term.lanes(rows) for term in terms]
-        matching = _values(sum(lanes) * self._found_at, len(rows))
-        counts_of = zip(*(_values(own * self._weights, len(rows)) for own in lanes), strict=True)
+        parts = _parts_of(documents.lengths, rows)
+        lanes = [term.lanes(rows, parts) for term in terms]
+        matching = _values(sum(own for own, _ in lanes) * self._found_at, len(rows))
+        weighted = (_values(own * self._own + near * self._near, len(rows)) for own, near in lanes)
+        counts_of = zip(*weighted, strict=True)
         discounts = self._discounts(documents.lengths, rows)
         for row, is_matching, discount, counts in zip(rows, matching, discounts, counts_of, strict=False):
             if is_matching and row < total:
@@ -163,10 +173,11 @@ class Fts5SearchEngine:
 
     def _discounts(self, lengths: Sequence[int], rows: Sequence[int]) -> list[float]:
         """Return how much the length of each row lowers its score. In a conversation, the length includes the neighbours."""
-        reach, padded = int(self._is_conversation), (0, *lengths, *[0] * (BLOCK + 1))
-        total = (1 + 2 * reach) * sum(lengths) - reach * sum((*lengths[-1:], *lengths[:1]))
-        share, saturation = B * len(lengths) / (total or 1), K1 * TERM_WEIGHT * NEIGHBOURS[0]
-        return [saturation * (1 - B + share * sum(padded[row + 1 - reach : row + 2 + reach])) for row in rows]
+        most, rows_of, padded = self._near_words, itemgetter(*rows), (0, *lengths, *[0] * (BLOCK + 1))
+        near = (map(min, rows_of(lengths), repeat(most)) for lengths in (padded, padded[2:]))
+        total = sum(lengths) + 2 * min(sum(lengths), most * len(lengths))
+        share, saturation = B * len(lengths) / (total or 1), K1 * TERM_WEIGHT * _PARTS * NEIGHBOURS[0]
+        return [saturation * (1 - B + share * sum(sizes)) for sizes in zip(rows_of(padded[1:]), *near, strict=True)]
 
     def _reached(self, places: bytes, total: int) -> int:
         """Return how many rows have a term, or have it near."""
@@ -183,9 +194,17 @@ class _Term(NamedTuple):
     counts: bytes
     places: bytes
 
-    def lanes(self, rows: Sequence[int]) -> int:
-        """Return the counts of rows as lanes of an integer."""
-        return int.from_bytes(array("H", itemgetter(*rows)(self.counts)).tobytes(), "little")
+    def lanes(self, rows: Sequence[int], parts: Sequence[int]) -> tuple[int, int]:
+        """Return the counts of rows as lanes of an integer, and the same counts, each times its part, for neighbours."""
+        counts = itemgetter(*rows)(self.counts)
+        own, near = array("I", counts), array("I", map(mul, counts, parts))
+        return int.from_bytes(own.tobytes(), "little"), int.from_bytes(near.tobytes(), "little")
+
+
+def _parts_of(lengths: Sequence[int], rows: Sequence[int]) -> list[int]:
+    """Return how many times a word of each row counts for the neighbours: `_PARTS`, or less if the row is long."""
+    sizes = map(max, itemgetter(*rows)((*lengths, *[0] * BLOCK)), repeat(NEIGHBOUR_WORDS))
+    return [_PARTS * NEIGHBOUR_WORDS // size or 1 for size in sizes]
 
 
 def _rows_of(blocks: Collection[int], total: int) -> list[int]:
@@ -201,7 +220,7 @@ def _rows_of(blocks: Collection[int], total: int) -> list[int]:
 def _values(product: int, count: int) -> array[int]:
     """Return the number in each of ``count`` lanes of an integer that was multiplied with `_lanes`."""
     size_bytes = _LANE // 8 * (count + 2 * NEIGHBOUR_REACH)
-    return array("H", product.to_bytes(size_bytes, "little"))[NEIGHBOUR_REACH:-NEIGHBOUR_REACH]
+    return array("I", product.to_bytes(size_bytes, "little"))[NEIGHBOUR_REACH:-NEIGHBOUR_REACH]
 
 
 def _lanes(weights: Mapping[int, int]) -> int:

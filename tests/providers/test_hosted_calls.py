@@ -285,12 +285,22 @@ def test_shell_steps_keep_as_much_as_steps_of_functions() -> None:
     assert min(tokens.values()) > 0.9 * max(tokens.values()), tokens
 
 
+@pytest.mark.parametrize("sent", FORMATS)
 @pytest.mark.parametrize("kind", blocks(""))
-def test_a_call_that_the_provider_has_not_answered_yet_is_no_open_call(kind: str) -> None:
+def test_a_call_that_the_provider_has_not_answered_yet_is_no_open_call(kind: str, sent: str) -> None:
     use = blocks("")[kind][0]
     messages = [{"role": "user", "content": "find"}, {"role": "assistant", "content": [use]}]
-    window = build_window(messages, format="anthropic", input_format="anthropic")
+    window = build_window(messages, format=sent, input_format="anthropic")
     assert list(window.open_calls) == []
+    assert ("do not assume it ran" in json.dumps(window.messages)) == (sent != "anthropic")
+
+
+@pytest.mark.parametrize("kind", blocks(""))
+def test_a_result_of_the_provider_without_its_call_is_not_sent_so_no_tools_are_needed(kind: str) -> None:
+    said = [{"type": "text", "text": "Done."}, blocks(VALUE)[kind][1]]
+    messages = [{"role": "user", "content": "find"}, {"role": "assistant", "content": said}]
+    window = build_window(messages, format="anthropic", input_format="anthropic")
+    assert VALUE not in json.dumps(window.messages) and not window.requires_tool_config
 
 
 NAMES = {

@@ -157,15 +157,14 @@ def _window(
     system: System = rendered.system
     if request.apply_breakpoints:
         rendered, system = apply_breakpoints(rendered, places, request.format)
-    turns = [item.turn for item in window.placed_turns]
-    called = [call.name for turn in turns for call in turn.message.tool_calls]
+    called = [call.name for item in window.placed_turns for call in item.turn.message.tool_calls]
     sent_names = called if request.format == "turnlog" else map(legal_tool_name, called)
     return Window(
         # Copies: what the caller gets is the caller's, and the process may build its next window of the same values.
         messages=sendable_json(rendered.messages),
         system=sendable_json(system),
         tools=sendable_json(rendered.tools),
-        requires_tool_config=bool(called) or any(turn.message.tool_results for turn in turns),
+        requires_tool_config=bool(called),
         tool_names=tuple(dict.fromkeys(map(sendable_text, sent_names))),
         open_calls=view.open_calls,
         tokens=tokens,

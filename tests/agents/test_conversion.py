@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 
 from tests.effort import FEWEST, boundaries, examples
 from tests.support.graph_states import bodies, graph_state, messages, session_of
@@ -164,6 +165,16 @@ def test_a_compressed_list_that_shares_nothing_with_the_log_is_not_appended_and_
     saved = save_graph_state(session, {"messages": short, "compression_applied": True})
     assert [problem.code for problem in saved.problems] == ["messages_not_aligned"]
     assert bodies(session) == messages(4) and load_graph_state(session).state["messages"] == short
+
+
+def test_of_messages_with_ids_only_new_ones_are_appended_behind_what_others_said(log: Turnlog) -> None:
+    session, first, reply = session_of(log), HumanMessage("Hello", id="1"), AIMessage("Hi", id="2")
+    save_graph_state(session, {"messages": [first, reply]})
+    session.append({"role": "user", "content": "Somebody else"})
+    short = [first, SystemMessage("Summary", id="3"), reply, HumanMessage("Bye", id="4")]
+    for _ in range(2):
+        save_graph_state(session, {"messages": short, "compression_applied": True})
+        assert [body["content"] for body in bodies(session)] == ["Hello", "Hi", "Somebody else", "Bye"]
 
 
 def test_a_list_of_new_messages_alone_goes_behind_what_is_there(log: Turnlog) -> None:

@@ -135,9 +135,15 @@ def test_a_stage_with_a_name_is_no_part_of_the_path(session: Service, path: str)
 
 def test_an_event_in_another_payload_format_says_which_is_needed(session: Service) -> None:
     made = event("GET", "/v1/sessions/s")
-    first_version = {"version": "1.0", "httpMethod": "GET", "path": made["rawPath"], "requestContext": {}}
+    first_version = {
+        "version": "1.0",
+        "httpMethod": "GET",
+        "path": made["rawPath"],
+        "requestContext": {"requestId": "r-1"},
+    }
     answer = session.handler(first_version, None)
-    assert answer["statusCode"] == 400 and "payload format 2.0" in json.loads(answer["body"])["detail"]
+    problem = json.loads(answer["body"])
+    assert answer["statusCode"] == 400 and "payload format 2.0" in problem["detail"] and problem["request_id"] == "r-1"
 
 
 INVALID: list[tuple[str, str, Any]] = [

@@ -95,6 +95,17 @@ def test_W12_in_disorder_too(history: History, wanted: Asked, size: int) -> None
     assert build(Pages(held, size), request(wanted, held.sources)) == whole
 
 
+@pytest.mark.parametrize("policy", ["default", "full", "turns"])
+def test_W12_the_least_budget_is_the_same_however_much_is_read_at_once(policy: str) -> None:
+    short = [Given({"role": role, "content": role[0]}) for role in ("user", "assistant")]
+    held = stored([*short * 3, Given({"role": "user", "content": "word " * 60})])
+    least = window(held, Asked(policy)).tokens
+    assert build(Pages(held, 1), request(Asked(policy, budget=least))) == window(held, Asked(policy, budget=least))
+    with pytest.raises(BudgetTooSmallError) as raised:
+        build(Pages(held, 1), request(Asked(policy, budget=least - 1)))
+    assert raised.value.details["needed"] == least
+
+
 @laws
 @given(orderly(max_size=LONGEST), asked, asked)
 def test_windows_of_a_growing_log_do_not_depend_on_earlier_ones(history: History, wanted: Asked, other: Asked) -> None:

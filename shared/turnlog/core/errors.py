@@ -335,10 +335,9 @@ _CAUSES = 5
 
 def describe_error(error: BaseException) -> str:
     """Describe an error and its causes, newest first: each type with the frames that it passed, innermost last."""
-    descriptions, seen = list[str](), set[int]()
+    descriptions = list[str]()
     current: BaseException | None = error
-    while current is not None and id(current) not in seen and len(descriptions) < _CAUSES:
-        seen.add(id(current))
+    while current is not None and len(descriptions) < _CAUSES:
         descriptions.append(f"{type(current).__name__} at {_frames(current.__traceback__)}")
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return "; caused by ".join(descriptions)

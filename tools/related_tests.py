@@ -172,7 +172,7 @@ RELATED = {
     "core/positions": "core/test_borders sessions/test_rewind sessions/test_fork snapshots/test_segments log/test_headers",
     "core/scripts": "summaries/test_summary_texts",
     "core/summaries": "core/test_borders summaries/test_rounds summaries/test_covering log/test_stored_events",
-    "core/errors": "core/test_errors http/test_http core/test_borders",
+    "core/errors": "core/test_errors http/test_http core/test_borders functions/test_logs",
     "core/*": (
         "core/test_borders core/test_check_shape core/test_frozen core/test_loops core/test_pairing core/test_patches "
         "core/test_patterns core/test_values providers/test_codecs_turnlog log/test_stored_events log/test_headers "
@@ -228,12 +228,13 @@ RELATED = {
     "windows/manifest": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
         "properties/test_window_laws windows/test_pins properties/test_epochs properties/test_summary_step "
-        "windows/test_items"
+        "windows/test_items search/test_recall_elsewhere"
     ),
     "windows/media": "windows/test_media windows/test_windows properties/test_window_laws properties/test_prefix",
     "windows/plan": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
-        "properties/test_window_laws windows/test_own_steps properties/test_policies"
+        "properties/test_window_laws windows/test_own_steps properties/test_policies properties/test_epochs "
+        "properties/test_prefix"
     ),
     "windows/policy": (
         "windows/test_published_limits windows/test_options windows/test_windows windows/test_windows_policies "
@@ -280,7 +281,7 @@ RELATED = {
     "windows/view": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "
         "properties/test_window_laws core/test_pairing search/test_recall properties/test_epochs "
-        "windows/test_digests windows/test_large_results properties/test_policies windows/test_items"
+        "windows/test_digests windows/test_large_results properties/test_policies windows/test_items windows/test_own_steps"
     ),
     "agents/graph_state/*": "agents/test_conversion agents/test_nodes agents/test_langgraph sessions/test_state",
     "agents/*": "agents/test_*",

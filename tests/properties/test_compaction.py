@@ -13,6 +13,7 @@ from tests.effort import is_full
 from tests.properties.building import AMPLE, Asked, recounted, request, stored, window
 from tests.properties.histories import Given
 from tests.support.epoch_laws import Pages, assert_memory_changes_nothing, assert_W11
+from tests.support.prefix_laws import assert_prefix
 from turnlog import Turnlog
 from turnlog.core.calls import outline_of
 from turnlog.core.errors import BudgetTooSmallError
@@ -98,6 +99,14 @@ def test_laws_hold_with_summaries_of_the_provider(format: Any) -> None:
             continue
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {wanted}") from error
+
+
+@pytest.mark.parametrize("format", OWN)
+def test_the_stable_prefix_is_known_where_a_summary_of_the_provider_ends(format: Any) -> None:
+    for seed in range(160) if is_full() else (53,) if format == "anthropic" else (2,):
+        messages = history(seed, format)
+        for count in range(2, len(messages) + 1):
+            assert_prefix(stored(messages[:count]), asked(seed, format))
 
 
 def after(format: Any, *, behind: int = 2, **options: Any) -> Window:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from turnlog import Turnlog, import_files
+from turnlog import Turnlog, build_window, import_files
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Media, Message, Text, Thinking, ToolResult
 from turnlog.engines.token_counters import TiktokenCounter
@@ -424,6 +424,23 @@ def test_the_detail_of_an_image_goes_to_the_ai_sdk_and_comes_back(log: Turnlog, 
     ]
     parsed = [CODECS["ai_sdk"].parse(message) for message in (user, tool)]
     assert [block.detail for message in parsed for block in message.blocks if isinstance(block, Media)] == [detail] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "own"),
+    [
+        ("image", {"image_url": "https://x/a", "detail": "low"}, {"image": "https://x/a", "detail": "low"}),
+        ("image", {"file_id": "file-1", "detail": "auto"}, {"image": {"id": "file-1"}, "detail": "auto"}),
+        ("file", {"file_id": "file-2"}, {"file": {"id": "file-2"}}),
+        ("file", {"file_url": "https://x/b"}, {"file": {"url": "https://x/b"}}),
+    ],
+)
+def test_a_file_of_openai_goes_to_the_agents_sdk_and_comes_back(kind: str, source: Body, own: Body) -> None:
+    message = {"role": "user", "content": [{"type": f"input_{kind}", **source}]}
+    window = build_window([message], input_format="openai_responses", format="openai_agents_js")
+    assert window.messages[0]["content"] == [{"type": f"input_{kind}", **own}]
+    back = build_window(window.messages, input_format="openai_agents_js", format="openai_responses")
+    assert back.messages == [message]
 
 
 def test_items_of_openai_are_sent_to_the_agents_sdk_in_its_own_spelling(log: Turnlog) -> None:

@@ -239,6 +239,12 @@ def test_an_extract_of_plain_talk_keeps_what_is_rare_wherever_it_was_said(room: 
     assert all(name in text for name in ("Rosinante", "Reykjavik", "4500", "oboe"))
 
 
+@pytest.mark.parametrize("word", ["Lisbon", "sku17"])
+def test_a_name_or_a_number_is_quoted_before_other_rare_words(word: str) -> None:
+    stretch = Stretch(1, 1, (f"They put the lantern, the ladder, then {word}, on a list.",))
+    assert Passages([stretch], lambda word: 1).within(9) == f"1: {word}"
+
+
 @given(st.lists(st.tuples(st.text(max_size=80), st.text(max_size=200)), min_size=1, max_size=30), st.integers(20, 400))
 def test_an_extract_is_within_its_room_and_of_every_part(said: list[tuple[str, str]], room: int) -> None:
     loops = tuple(LoopText(number, *texts) for number, texts in enumerate(said, start=1))

@@ -24,6 +24,9 @@ def grown(*messages: Body, policy: str = "default", budget: int = 1_000_000, **a
     return assert_prefix(stored(given(*messages)), Asked(policy, budget, **asked)).prefix
 
 
+LONG = "a long result " * 50
+
+
 def loops(count: int, words: int = 40) -> list[Body]:
     return [
         said(role, f"{role} {at} " + "says this and that " * words)
@@ -48,10 +51,17 @@ def test_so_does_the_line_of_a_format_that_begins_with_the_user() -> None:
 
 
 def test_what_was_sent_is_still_there() -> None:
-    messages = [said("user"), calling("a"), result("a", "a long result " * 50), said("assistant"), said("user")]
+    messages = [said("user"), calling("a"), result("a", LONG), said("assistant"), said("user")]
     outcome = grown(*messages, system="Be brief.")
     sent = build_window(messages[:3], system="Be brief.")
     assert outcome == PrefixAnswer(sent.tokens - 3, None, None)
+
+
+def test_a_result_of_before_is_cut_when_newer_ones_come() -> None:
+    policy = '{"steps": [{"step": "stub_tool_results", "keep_newest": 1, "over_tokens": 100}]}'
+    messages = [calling("a"), result("a", LONG), calling("b"), result("b", LONG)]
+    assert grown(said("user"), *messages, policy=policy) == PrefixAnswer(0, "base", "stub")
+    assert grown(said("user"), *messages, said("assistant"), policy=policy).reason is None
 
 
 def test_the_answer_of_the_api_has_it() -> None:

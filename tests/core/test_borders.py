@@ -27,6 +27,7 @@ from turnlog.core.errors import (
     UnavailableError,
 )
 from turnlog.core.identity import (
+    Owner,
     check_agent_id,
     check_session_id,
     correlated,
@@ -285,6 +286,9 @@ def test_an_owner_has_safe_ids_that_stand_for_themselves_and_for_nobody_else() -
     for wrong in (("a/b", "a"), ("a", ""), ("a", "x" * 65)):
         with pytest.raises(InvalidInputError):
             owner_of_ids(*wrong)
+    for wrong in (("a", "\ud83d"), ("\ud83d", "a")):
+        with pytest.raises(InvalidInputError, match="half a character"):
+            Owner.of(*wrong)
     with pytest.raises(InvalidInputError):
         safe_id("")
 

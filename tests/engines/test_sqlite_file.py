@@ -251,6 +251,8 @@ def test_a_file_of_a_newer_format_is_refused_and_stays_as_it_is(tmp_path: Path) 
     with pytest.raises(UnavailableError, match=f"format {FORMAT + 1}, newer than {FORMAT}") as caught:
         opened(path)
     assert caught.value.error_code == "newer_schema"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection, pytest.raises(UnavailableError):
+        sqlite.prepare(connection, str(path))  # another process has changed the format since it was checked
     assert contents(tmp_path) == before
 
 

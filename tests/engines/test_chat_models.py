@@ -394,9 +394,10 @@ def test_a_status_of_a_chat_completion_says_whether_a_retry_may_help(
     server.close()
 
 
+@pytest.mark.parametrize("raw", [None, b"[" * 100_000], ids=["an error", "nested too deep"])
 @pytest.mark.parametrize("parameter", ["", "temperature", "max_completion_tokens"])
-def test_a_refusal_of_another_field_is_not_asked_about_again(parameter: str) -> None:
-    server = ModelServer([Reply(status=400, parameter=parameter)])
+def test_a_refusal_of_another_field_is_not_asked_about_again(parameter: str, raw: bytes | None) -> None:
+    server = ModelServer([Reply(status=400, parameter=parameter, raw=raw)])
     with pytest.raises(SummariserConfigError):
         chat_at(server, "openai").answer(PROMPT, max_tokens=7)
     assert len(server.asked) == 1

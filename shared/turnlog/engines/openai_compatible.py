@@ -58,7 +58,7 @@ class OpenAiCompatibleModel:
 def _is_about_max_tokens(body: bytes) -> bool:
     try:
         return bool(json.loads(body)["error"]["param"] == "max_tokens")
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

@@ -396,9 +396,5 @@ class AlternatingCodec(Codec):
                     open_turns[call_id] = turn
                     newest.add(call_id)
                 called.add(call_id)
-        going_on = {
-            call_id
-            for call_id, number in open_turns.items()
-            if call_id in newest or (role == "user" and number == turn - 1)
-        }
+        going_on = {call_id for call_id in open_turns if call_id in newest or role == "user"}
         return frozenset(complete | going_on) if has_server_blocks else None

@@ -291,12 +291,8 @@ def _legal_content(body: JsonObject, message: Message) -> bool:
 
 def _repaired_call(call: JsonValue, parsed: ToolCall, call_id: str) -> JsonObject:
     assert isinstance(call, dict)  # noqa: S101 - parsed before
-    function, custom, kind = call.get("function"), call.get("custom"), call.get("type")
-    is_legal = is_safe_name(parsed.name) and (
-        (kind == "function" and _has_strings(function, "name", "arguments"))
-        or (kind == "custom" and function is None and _has_strings(custom, "name", "input"))
-    )
-    if is_legal:
+    has_function = call.get("type") == "function" and _has_strings(call.get("function"), "name", "arguments")
+    if has_function and is_safe_name(parsed.name):
         return call if call.get("id") == call_id else {**call, "id": call_id}
     return {**call, **_rendered_call(parsed, call_id)}
 

@@ -157,11 +157,8 @@ def _repaired_item(turn: Turn, body: JsonObject) -> JsonObject | None:
     if kind != "message":
         return body
     role, content = message.role, body.get("content")
-    if isinstance(content, list):
-        kinds = {string_of(part.get("type")) for part in objects_in(content)}
-        is_legal = bool(content) and role != "tool" and not kinds & _PARTS_OF_OTHER_ROLES.get(role, frozenset())
-    else:
-        is_legal = isinstance(content, str) and role != "tool"
+    kinds = {string_of(part.get("type")) for part in objects_in(content)}
+    is_legal = content not in (None, []) and role != "tool" and not kinds & _PARTS_OF_OTHER_ROLES.get(role, set())
     return body if is_legal else None
 
 

@@ -198,7 +198,7 @@ class _UnitTurns:
         sent = [self._joined()] if unit.group and entry.event.format != self._codec.format else []
         sent = sent or [self._message(said, is_native=is_native) for said in unit.said]
         yield from sent
-        yield from self._results(is_native=is_native and not unit.group)
+        yield from self._results(is_native=is_native)
         if message.closing and sent[0].part == "rest":
             said = Message(message.role, message.content[-message.closing :])
             yield PlacedTurn(Turn(said, entry.event.format), entry, "closing")

@@ -153,7 +153,7 @@ RELATED = {
     ),
     "summaries/trigger": (
         "summaries/test_trigger summaries/test_summary_life summaries/test_totals sessions/test_listing "
-        "sessions/test_reach"
+        "sessions/test_reach client/test_worker"
     ),
     "windows/assembly": (
         "windows/test_windows windows/test_windows_policies windows/test_classic windows/test_prefix "

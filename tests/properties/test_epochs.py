@@ -106,6 +106,13 @@ def test_W12_the_least_budget_is_the_same_however_much_is_read_at_once(policy: s
     assert raised.value.details["needed"] == least
 
 
+@pytest.mark.parametrize("policy", ["turns(1)", "run_loops(1)", "messages(2)"])
+def test_W12_the_call_of_a_pinned_result_is_read_however_far_back_it_is(policy: str) -> None:
+    late = replace(_result("a", "late"), pin=True)
+    held = stored([*_EXCHANGE, _called("a"), *_EXCHANGE * 6, _EXCHANGE[0], late, *_EXCHANGE[1:]])
+    assert build(Pages(held, 1), request(Asked(policy))) == window(held, Asked(policy))
+
+
 @laws
 @given(orderly(max_size=LONGEST), asked, asked)
 def test_windows_of_a_growing_log_do_not_depend_on_earlier_ones(history: History, wanted: Asked, other: Asked) -> None:

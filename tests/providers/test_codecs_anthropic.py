@@ -195,6 +195,7 @@ def test_an_answer_comes_back_with_all_its_blocks(content: list[dict[str, Any]])
             [TEXT, {**TEXT, "text": "[image]"}],
         ),
         ({"role": "user", "content": [{**TEXT, "cache_control": {}}, {"type": "image_url"}]}, [TEXT]),
+        ({"role": "user", "content": [THINKING, {"type": "redacted_thinking", "data": "eA=="}, TEXT]}, [TEXT]),
     ],
 )
 def test_what_the_provider_would_refuse_is_left_out(body: dict[str, Any], content: Any) -> None:

@@ -265,6 +265,15 @@ def test_the_middle_of_a_long_line_is_found_by_a_pattern(log: Turnlog, text: str
     assert session.recall("3.0", pattern="nowhere").content == ""
 
 
+def test_behind_a_long_line_that_matches_in_many_places_the_next_match_is_named(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    session.append(user("go"), calls("a"), result("a", "<html>\n" + "a code " * 20_000 + "\nno\nthe last code"))
+    recalled = session.recall("3.0", pattern="code", max_tokens=500)
+    assert recalled.content is not None and recalled.content.endswith("; from_line=4 is behind this line]")
+    assert recalled.tokens <= 500
+    assert session.recall("3.0", pattern="code", from_line=4).content == "4: the last code"
+
+
 @pytest.mark.parametrize("text", [LONG_LINE, "é" * 50_000])
 def test_one_long_line_can_be_read_to_its_end(log: Turnlog, text: str) -> None:
     session, shown = log.sessions.create("s"), list[str]()

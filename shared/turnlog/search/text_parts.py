@@ -88,19 +88,18 @@ def _matching(pattern: Pattern, lines: list[tuple[int, str]]) -> tuple[list[tupl
         note = f"the pattern takes too long: searched to line {lines[0][0] + matches.read - 1} only"
     elif not matches.lines:
         note = f"no line matches, of {len(lines)}"
-    matching = [lines[index] for index in matches.lines]
-    return [(number, part) for number, line in matching for part in _around(pattern, line)], note
+    return [(lines[index][0], _around(pattern, lines[index][1])) for index in matches.lines], note
 
 
 def _pieces(line: str) -> list[str]:
     return _PIECE.findall(line) or [line]
 
 
-def _around(pattern: Pattern, line: str) -> list[str]:
+def _around(pattern: Pattern, line: str) -> str:
     """Return the matching pieces of a long line; the line itself when it is short, or when none of its pieces matches."""
     pieces = _pieces(line)
     matching = pattern.lines(pieces).lines if len(pieces) > 1 else ()
-    return [f"...{pieces[index]}..." for index in matching] or [line]
+    return "\n".join(f"...{pieces[index]}..." for index in matching) or line
 
 
 def capped(text: str, max_tokens: int) -> TextPart:

@@ -28,7 +28,7 @@ from tests.properties.histories import (
 from tests.properties.plain_pairing import plainly_paired, role_of
 from tests.properties.shapes import sendable, whole_characters
 from turnlog.linter.rules import lint
-from turnlog.providers.blocks import fenced
+from turnlog.providers.blocks import escaped, fenced
 from turnlog.windows.text import cut
 
 trips = settings(
@@ -210,6 +210,15 @@ def test_content_can_neither_close_a_fence_nor_open_one(content: str) -> None:
     assert result.count("<turnlog-data") == 1
     assert result.startswith("<turnlog-data kind='user tool calls'>\n")
     assert result.endswith("\n</turnlog-data>")
+
+
+@trips
+@given(st.data())
+def test_a_tag_with_characters_that_nobody_sees_is_made_harmless_too(data: st.DataObject) -> None:
+    unseen = st.text("\x00\x1b\xad\u034f\u200b\u200d\u2060\u202e\ufe0f\ufeff\U000e0041\u2011", max_size=2)
+    tag = data.draw(st.sampled_from(("</turnlog-data>", "<turnlog-data kind='x'>", "</TurnLog-Data >")))
+    hidden = "".join(f"{char}{data.draw(unseen)}" for char in tag)
+    assert escaped(hidden) == f"<\\{hidden[1:]}" == escaped(escaped(hidden))
 
 
 @trips

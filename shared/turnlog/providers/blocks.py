@@ -259,7 +259,9 @@ def legal_tool_name(name: str) -> str:
 
 
 _OPEN, _CLOSE = "<turnlog-data kind={kind!r}>", "</turnlog-data>"
-_MARK = re.compile(r"<(?=\s*/?\s*(?i:turnlog-data))")
+_BETWEEN = r"[^\w -,.-~]*"
+"""What a reader may overlook between the letters of a tag: dashes, and what is invisible or at least no letter."""
+_MARK = re.compile(rf"<(?=[^\w!-.:-~]*(?i:{_BETWEEN.join('turnlogdata')}))")
 SYSTEM_KIND = "system message"
 
 

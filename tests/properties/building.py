@@ -19,6 +19,7 @@ from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import WINDOW_OVERHEAD, count_head, count_message, count_tools
 from turnlog.search.fts5 import Fts5SearchEngine
 from turnlog.search.session import ListSearch
+from turnlog.windows.assembly import Memory
 from turnlog.windows.budgets import Budget
 from turnlog.windows.build import Window, build
 from turnlog.windows.plan import MessageList
@@ -172,7 +173,9 @@ class Cards(MessageList):
         return self.bodies(events)
 
 
-def window_by_cards(held: Stored, asked: Asked, fetched: list[int] | None = None) -> Window:
+def window_by_cards(
+    held: Stored, asked: Asked, fetched: list[int] | None = None, memory: Memory | None = None
+) -> Window:
     """The window over `out_of_line`. ``fetched`` takes the positions of the payloads that it read."""
 
     def fetch(events: list[MessageEvent]) -> dict[int, MessageEvent]:
@@ -180,7 +183,7 @@ def window_by_cards(held: Stored, asked: Asked, fetched: list[int] | None = None
             fetched.extend(event.position for event in events)
         return {event.position: held.sources[event.position - 1].event for event in events}
 
-    return build(Cards(out_of_line(held).sources, held.total, bodies=fetch), request(asked, held.sources))
+    return build(Cards(out_of_line(held).sources, held.total, bodies=fetch), request(asked, held.sources), memory)
 
 
 def recounted(built: Window, asked: Asked) -> int:

@@ -6,6 +6,7 @@ Windows are built before each answer of a history, as an agent does, and compare
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -15,7 +16,19 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples, is_full
-from tests.properties.building import AMPLE, PRESETS, TOOLS, Asked, Stored, request, stored, texts, window
+from tests.properties.building import (
+    AMPLE,
+    PRESETS,
+    TOOLS,
+    Asked,
+    Stored,
+    first,
+    request,
+    stored,
+    texts,
+    window,
+    window_by_cards,
+)
 from tests.properties.histories import (
     FORMATS,
     SHAPES,
@@ -117,6 +130,16 @@ def test_W12_the_call_of_a_pinned_result_is_read_however_far_back_it_is(policy: 
 @given(orderly(max_size=LONGEST), asked, asked)
 def test_windows_of_a_growing_log_do_not_depend_on_earlier_ones(history: History, wanted: Asked, other: Asked) -> None:
     assert_memory_changes_nothing(stored(history), wanted, other)
+
+
+@laws
+@given(orderly(max_size=LONGEST), asked)
+def test_nor_do_those_of_payloads_that_earlier_ones_have_fetched(history: History, wanted: Asked) -> None:
+    held, memory = stored(history), Memory()
+    for count in range(1, len(history) + 1):
+        begun = first(held, count)
+        with suppress(BudgetTooSmallError):
+            assert window_by_cards(begun, wanted, memory=memory) == window_by_cards(begun, wanted)
 
 
 @laws

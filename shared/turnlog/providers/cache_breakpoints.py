@@ -105,9 +105,7 @@ def breakpoints(rendered: Rendered, wanted: Iterable[End | None], format: str) -
     There are at most four with the breakpoints that the request has already. `BEFORE_ALL` is the end of system text and tools.
     An end where no breakpoint is allowed moves to the nearest block before it.
     """
-    kind = KINDS.get(format)
-    if kind is None:
-        return []
+    kind = KINDS[format]
     own_marks = list(_own(rendered, kind))
     hour_places = [place for place, mark in own_marks if _lasts_hour(mark)]
     occupied, chosen = {place for place, _ in own_marks}, list[BlockPlace]()

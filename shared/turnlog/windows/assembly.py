@@ -79,11 +79,12 @@ class Assembled:
 class Memory:
     """Keeps what a window found out about a log, for the next window of the same log in the same format.
 
-    ``entries`` are its messages by position. ``assembled`` has the parts of its last views that newer messages no longer change.
-    ``recalled`` has what came back, by the messages for which it did.
+    ``entries`` are its messages by position, ``read`` those with fetched bodies. ``assembled`` has the parts of its last views that
+    newer messages no longer change. ``recalled`` has what came back, by the messages for which it did.
     """
 
     entries: dict[int, Entry] = field(default_factory=dict)
+    read: dict[int, Entry] = field(default_factory=dict)
     assembled: list[Assembled] = field(default_factory=list)
     requests: list[object] = field(default_factory=list)
     recalled: dict[RecallFor, RecalledParts] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cache
 from typing import Protocol
 
@@ -117,13 +117,13 @@ class WindowPlan:
     outgrown: int | None = None
 
     @classmethod
-    def of(cls, history: History, memory: Memory, request: WindowRequest) -> WindowPlan:
+    def of(cls, history: History, entries: Mapping[int, Entry], memory: Memory, request: WindowRequest) -> WindowPlan:
         """Return the plan over the messages read so far. A past loop whose beginning has not been read counts as unread."""
         sources = history.sources
         skipped = _unfinished(sources) if history.unread else 0
         oldest = sources[skipped].loop if history.unread and skipped < len(sources) else 0
         pinned = [source for source in sources[:skipped] if source.event.envelope.pin]
-        chosen = [memory.entries[source.event.position] for source in (*history.kept, *pinned, *sources[skipped:])]
+        chosen = [entries[source.event.position] for source in (*history.kept, *pinned, *sources[skipped:])]
         view = assemble(
             chosen,
             total=history.total,
@@ -390,10 +390,10 @@ def _planned(
     history: History, request: WindowRequest, memory: Memory, recall: RecallMessages | None
 ) -> tuple[WindowPlan, FittedView]:
     """Read messages and bodies until no more would change the window; return the plan and its view within the budget."""
-    reader = _EntryReader(history, memory.entries, request)
+    reader = _EntryReader(history, memory, request)
     while True:
         reader.read()
-        plan = WindowPlan.of(history, memory, request)
+        plan = WindowPlan.of(history, reader.entries, memory, request)
         try:
             fitted = plan.fitted(recall)
         except BudgetTooSmallError:
@@ -433,11 +433,15 @@ def _outgrown(history: History, request: WindowRequest) -> int | None:
 
 @lazy_dataclass(frozen=True, slots=True)
 class _EntryReader:
-    """Reads the messages of a log and makes an entry of each; an entry that was made is kept."""
+    """Reads the messages of a log and makes an entry of each; the memory keeps it.
+
+    A body that an earlier window has fetched counts when this one needs it: a plan depends on the log and the request alone.
+    """
 
     history: History
-    entries: dict[int, Entry]
+    memory: Memory
     request: WindowRequest
+    entries: dict[int, Entry] = field(default_factory=dict)
 
     def read(self) -> None:
         """Read older commits while all would be sent; make entries of their messages, with bodies where a card says too little."""
@@ -445,22 +449,26 @@ class _EntryReader:
             pass
         sources = (*self.history.kept, *self.history.sources)
         new = [source for source in sources if source.event.position not in self.entries]
-        self._add(new)
+        self._add(self.memory.entries, new)
+        self.entries.update((source.event.position, self.memory.entries[source.event.position]) for source in new)
         self.fetch([source.event for source in new if source.event.body is None and self._needs_body(source.event)])
 
     def fetch(self, events: list[MessageEvent]) -> None:
-        """Fetch the bodies of messages."""
-        fetched = self.history.fetch(events) if events else {}
-        entries = [self.entries[event.position] for event in events]
-        self._add([LoggedMessage(fetched[entry.position], entry.loop, entry.time_ms) for entry in entries])
+        """Add the bodies of messages."""
+        read = self.memory.read
+        entries = [self.entries[event.position] for event in events if event.position not in read]
+        fetched = self.history.fetch([entry.event for entry in entries]) if entries else {}
+        self._add(read, [LoggedMessage(fetched[entry.position], entry.loop, entry.time_ms) for entry in entries])
+        self.entries.update((event.position, read[event.position]) for event in events)
 
-    def _add(self, sources: Sequence[LoggedMessage]) -> None:
-        for entry in map(entry_of, sources):
-            stored, sent = entry.event.format, self.request.format
-            extra = extra_tokens(entry.facts, entry.message, stored_format=stored, sent=sent)
-            if entry.event.redacted and entry.message is not None:
-                extra += redacted_tokens(entry.message) - entry.event.tokens
-            self.entries[entry.position] = replace(entry, extra=extra) if extra else entry
+    def _add(self, known: dict[int, Entry], sources: Sequence[LoggedMessage]) -> None:
+        """Make the entries of messages that are not ``known``."""
+        for entry in map(entry_of, [source for source in sources if source.event.position not in known]):
+            event, message, extra = entry.event, entry.message, 0
+            if message is not None:
+                extra = extra_tokens(message, stored_format=event.format, sent=self.request.format)
+                extra += redacted_tokens(message) - event.tokens if event.redacted else 0
+            known[entry.position] = replace(entry, extra=extra) if extra else entry
 
     def _needs_body(self, event: MessageEvent) -> bool:
         """Return whether a card is not enough: there is none, or it does not say what a window must know.

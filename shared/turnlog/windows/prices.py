@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from turnlog.core.calls import CARD_NAME, MessageOutline
+from turnlog.core.calls import CARD_NAME
 from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import once
 from turnlog.core.messages import Media, Message, ToolCall, ToolResult
@@ -60,15 +60,10 @@ def redacted_tokens(message: Message) -> int:
     return MESSAGE_OVERHEAD + sum(map(upper_bound_tokens, texts))
 
 
-def extra_tokens(facts: MessageOutline, message: Message | None, *, stored_format: str, sent: str) -> int:
-    """Return the most that a message of ``stored_format`` takes beyond its stored count when it is sent in format ``sent``.
-
-    Without ``message`` only the names in its outline are charged: to send it whole, the caller must read it first.
-    """
-    names = [call.name for call in facts.calls] if sent != "turnlog" else []
+def extra_tokens(message: Message, *, stored_format: str, sent: str) -> int:
+    """Return the most that a message of ``stored_format`` takes beyond its stored count when it is sent in format ``sent``."""
+    names = [call.name for call in message.tool_calls] if sent != "turnlog" else []
     extra = sum(_made_name(name) for name in names if not is_safe_name(name))
-    if message is None:
-        return extra
     results = message.tool_results
     for blocks in (message.content, *(result.content for result in results)):
         extra += _SEPARATOR * max(0, len(blocks) - 1)

@@ -154,10 +154,8 @@ def classic(
     """
     over = (Clause(messages_over=messages_over), Clause(tokens_over=tokens_over))
     recent = Recent(messages=messages, tokens=tokens, once=over)
-    if not summary:
-        return Policy(steps=(recent,), preserve_system=preserve_system)
-    compress = Trigger(any=over, counts="past")
-    return Policy(steps=(Summary(), recent), compress=compress, preserve_system=preserve_system)
+    steps, compress = ((Summary(), recent), Trigger(any=over, counts="past")) if summary else ((recent,), None)
+    return Policy(steps=steps, compress=compress, preserve_system=preserve_system)
 
 
 def run_loops(

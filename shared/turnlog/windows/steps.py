@@ -182,24 +182,20 @@ def newest(view: WindowDraft, *, limit: int, measure: Measure, reason: str) -> W
     The first message that does not fit is out, and so are all before it. A message goes with its results, a digest as a whole.
     Messages that are out already, or pinned, cost nothing.
     """
-    left, changed, full = limit, list[Loop](), False
+    left, changed = limit, list[Loop]()
     for loop in reversed(view.past):
         if loop.level == "out":
             changed.append(loop)
             continue
         if loop.level == "digest":
-            cost = measure.digest(loop)
-            full = full or cost > left
-            left -= 0 if full else cost
-            changed.append(out(loop, reason) if full else loop)
+            left -= measure.digest(loop)
+            changed.append(out(loop, reason) if left < 0 else loop)
             continue
         units = list[Unit]()
         for unit in reversed(loop.units):
             if unit.level != "out" and not unit.pinned:
-                cost = measure.unit(unit)
-                full = full or cost > left
-                left -= 0 if full else cost
-            units.append(unit_out(unit, reason) if full else unit)
+                left -= measure.unit(unit)
+            units.append(unit_out(unit, reason) if left < 0 else unit)
         kept = replace(loop, units=tuple(reversed(units)))
         changed.append(kept if any(unit.level != "out" for unit in units) else out(kept, reason))
     return view.with_past(reversed(changed))

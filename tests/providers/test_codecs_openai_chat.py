@@ -429,3 +429,16 @@ def test_an_answer_of_which_this_format_can_say_nothing_leaves_no_empty_message(
     sent = build_window(messages, format="openai_chat", tools=tools).messages
     assert {message["role"] for message in sent} == {"user"}
     assert build_window(items[-1:], format="openai_chat").messages, "the provider needs a message"
+
+
+def test_images_of_results_follow_behind_the_last_of_them_under_the_ids_of_their_calls() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    calls = [{"type": "tool_use", "id": name, "name": "f", "input": {}} for name in "ab"]
+    results = [{"type": "tool_result", "tool_use_id": name, "content": [image]} for name in "ab"]
+    said = [("user", "look"), ("assistant", calls), ("user", results), ("assistant", "Seen.")]
+    messages = [{"role": role, "content": content} for role, content in said]
+    *_, last, shown, seen = build_window(messages, input_format="anthropic", format="openai_chat").messages
+    assert (last["tool_call_id"], last["content"]) == ("b", [{"type": "text", "text": "[image]"}])
+    own = {"type": "image_url", "image_url": {"url": PNG}}
+    ids = [{"type": "text", "text": f"[result of {name}]"} for name in "ab"]
+    assert shown == {"role": "user", "content": [ids[0], own, ids[1], own]} and seen["role"] == "assistant"

@@ -9,7 +9,9 @@ import pytest
 
 from tests.support.recalls import LONG, calls, filled, result, user
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import InvalidInputError, NotFoundError
+from turnlog.core.errors import CorruptError, InvalidInputError, NotFoundError
+from turnlog.core.identity import Owner
+from turnlog.log.keys import SessionKeys
 
 
 @pytest.mark.parametrize(
@@ -200,6 +202,16 @@ def test_a_result_far_behind_its_call_and_late_ones_are_found(log: Turnlog) -> N
     session.append(result("late", "at last"))
     assert session.recall("3.0").content == "at last"
     assert session.recall("3.1").content is None
+
+
+def test_a_commit_that_is_missing_between_a_call_and_its_result_is_named(harness: Any) -> None:
+    session = harness.log().sessions.create("s")
+    for message in (user("go"), calls("a"), user("and?"), result("a", "late")):
+        session.append(message)
+    assert session.recall("3.0").content == "late"
+    harness.app.engine.items.delete_many([SessionKeys(Owner.of("acme", "ada"), "s").commit(4)])
+    with pytest.raises(CorruptError, match="C#000000000004"):
+        session.recall("3.0")
 
 
 def test_each_part_can_be_asked_for(log: Turnlog) -> None:

@@ -116,3 +116,14 @@ def test_the_neutral_messages_that_a_format_may_need_are_a_part_of_the_manifest(
     assert answer.manifest.totals["omission_notice"] == sum(part.tokens for part in frames)
     charged = answer.manifest.totals
     assert answer.tokens == 3 + sum(charged.values())
+
+
+@pytest.mark.parametrize("is_reasoned", [False, True])
+def test_calls_that_the_provider_ran_one_after_the_other_are_one_answer_only_behind_reasoning(
+    is_reasoned: bool,
+) -> None:
+    action = {"type": "search", "query": "q"}
+    searches = [{"type": "web_search_call", "id": f"ws_{n}", "status": "completed", "action": action} for n in range(2)]
+    thought = [reasoning(1)] if is_reasoned else []
+    answer = window("messages(2)", [user("one"), *thought, *searches, reply("done"), user("two")])
+    assert [item in answer.messages for item in searches] == [False, not is_reasoned]

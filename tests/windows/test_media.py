@@ -121,6 +121,7 @@ def test_W11_an_answer_s_sound_is_a_transcript_from_the_first_message_on_that_co
     assert [made.prefix.reason for made in windows] == [None, None, "media", None]
     assert [made.epoch.since for made in windows] == [0, 0, 6, 6]
     assert windows[2].prefix.broke_at == 2
+    assert window(held, Asked("full", format="anthropic")).epoch.since == 0, "other formats send no sound"
 
 
 def test_a_sound_that_had_expired_when_its_answer_was_appended_is_a_transcript_in_all_windows() -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.properties.building import COUNTER, Stored, out_of_line, stored
 from tests.properties.histories import Body, Given
+from turnlog.providers.registry import CODECS
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.assembly import assemble
 from turnlog.windows.digests import MAX_LINES, Tally, digest, digest_pieces, note_text, steps_note
 from turnlog.windows.plan import entry_of
 from turnlog.windows.prices import bare_tokens
+from turnlog.windows.render import placed_turns
 from turnlog.windows.view import Loop, Note
 
 
@@ -197,3 +200,16 @@ def test_steps_are_told_with_the_beginnings_of_their_results_and_texts() -> None
 def test_arguments_as_json_are_one_line() -> None:
     text = json.dumps({"q": "a", "n": 1}, indent=2)
     assert lines(said("user", "go"), calling("f", text), result("f0", "ok"), DONE) == ['2.0 f { "q": "a", "n": 1 }']
+
+
+def test_a_short_message_with_a_card_is_the_same_in_a_digest_whether_its_body_was_read_or_not() -> None:
+    """A plan may read it, and then find that it does not fit."""
+    held = stored([Given({"role": "user", "content": [{"type": "text", "text": text} for text in ("one", "two")]})])
+    (whole,), (card,) = held.sources, out_of_line(held).sources
+    made = list[tuple[int, object]]()
+    for event in (card.event, replace(card.event, body=whole.event.body)):
+        view = assemble([entry_of(replace(card, event=event))], total=held.total)
+        view = replace(view, loops=tuple(digest(loop, "max_loops") for loop in view.loops))
+        (piece,), (placed,) = digest_pieces(view.loops[0]), placed_turns(view, CODECS["openai_chat"])
+        made.append((piece.tokens, CODECS["openai_chat"].bodies(placed.turn)))
+    assert made[0] == made[1] and made[0][1] == [{"role": "user", "content": "one\ntwo"}]

@@ -224,9 +224,8 @@ def _cut_piece(unit: Unit, limit: int) -> Piece:
         mark = _bound_of_head(truncation_mark(facts.chars))
         return Piece(unit, limit, _text_tokens(facts.head[:limit], entry) + mark)
     if facts.chars <= limit:
-        # A card does not say how many blocks become the one text.
-        is_known = entry.message is not None
-        return Piece(unit, limit, entry.cost if is_known else _text_tokens(facts.head, entry))
+        # A card does not say how many blocks become the one text, and a body that was read changes nothing.
+        return Piece(unit, limit, entry.cost if event.facts is None else _text_tokens(facts.head, entry))
     mark = _bound_of_head(truncation_mark(facts.chars - limit))
     if limit == HEAD_TOKEN_CHARS and event.head_tokens is not None:
         return Piece(unit, limit, event.head_tokens + mark + _text_tokens("", entry))

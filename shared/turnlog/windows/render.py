@@ -333,7 +333,7 @@ def _as_text(unit: Unit) -> Iterator[PlacedTurn]:
 def _cut(piece: Piece, limit: int) -> PlacedTurn:
     """Return the turn of a message with its text cut to ``limit`` characters; a shorter message is sent as it is."""
     entry, facts, message = piece.unit.entry, piece.unit.entry.facts, piece.unit.entry.message
-    if message is not None and facts.chars <= limit:
+    if message is not None and entry.event.facts is None and facts.chars <= limit:
         is_alone = not (message.tool_calls or message.tool_results or piece.unit.group)
         if is_alone and all(isinstance(block, Text) for block in message.content):
             return PlacedTurn(_turn(entry, message, (), ()), entry)

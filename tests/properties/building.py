@@ -181,7 +181,7 @@ def window_by_cards(
     def fetch(events: list[MessageEvent]) -> dict[int, MessageEvent]:
         if fetched is not None:
             fetched.extend(event.position for event in events)
-        return {event.position: held.sources[event.position - 1].event for event in events}
+        return {event.position: replace(event, body=held.sources[event.position - 1].event.body) for event in events}
 
     return build(Cards(out_of_line(held).sources, held.total, bodies=fetch), request(asked, held.sources), memory)
 

@@ -257,7 +257,7 @@ PLANTED: tuple[Planted, ...] = (
         (
             (
                 f"{_CODE}/summaries/rounds.py",
-                "if base != event.base or (header.rewound, header.redacted) != (read.rewound, read.redacted):",
+                "if (header.summary, header.rewound, header.redacted) != (read.summary, read.rewound, read.redacted):",
                 "if (header.rewound, header.redacted) != (read.rewound, read.redacted):",
             ),
         ),

@@ -113,7 +113,7 @@ RELATED = {
         "sessions/test_append sessions/test_fork privacy/test_redact privacy/test_erase privacy/test_erase_user "
         "privacy/test_retention snapshots/test_restore_own_id privacy/test_erasure_counts privacy/test_erased_bytes"
     ),
-    "privacy/redact": "privacy/test_redact sessions/test_fork privacy/test_erased_bytes",
+    "privacy/redact": "privacy/test_redact privacy/test_redacted_summaries sessions/test_fork privacy/test_erased_bytes",
     "privacy/redacted_archives": "privacy/test_redact snapshots/test_full_snapshots log/test_lost_races",
     "search/days": "search/test_search",
     "search/fts5": "memory/test_embedded memory/test_memories search/test_search",

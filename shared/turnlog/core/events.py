@@ -12,6 +12,7 @@ from turnlog.core.calls import MessageOutline
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.messages import REDACTED
 from turnlog.core.models import MessageStatus
 from turnlog.core.positions import Stretch
 from turnlog.core.session_settings import SessionSettings
@@ -243,6 +244,11 @@ class SummaryEvent:
     tree: tuple[Branch, ...] = ()
     payload: Payload | None = None
     parted: tuple[KeptMessage, ...] | None = None
+
+    @property
+    def is_redacted(self) -> bool:
+        """Whether a redaction has overwritten the text."""
+        return self.text == REDACTED and not self.facts
 
     @property
     def branches(self) -> tuple[Branch, ...]:

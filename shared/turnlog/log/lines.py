@@ -28,6 +28,7 @@ from turnlog.core.events import (
 )
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json, without_none
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.messages import REDACTED
 from turnlog.core.session_settings import SessionSettings
 from turnlog.log.packing import REDACTED_LINE, line_digest
@@ -203,25 +204,32 @@ def stored_line(event: Event, payload: Payload | None) -> JsonObject:
 
 @lazy_dataclass(frozen=True, slots=True)
 class Redacted:
-    """A redaction of a message: its position, the digest of its original line, and the line that replaces it."""
+    """A redaction of a message: its position, the digest of its original line, and the line that replaces it.
+
+    Summaries behind ``noted``, the position of its entry in a log, were made without the text.
+    """
 
     position: int
     digest: bytes
     line: bytes
     is_done: bool = False
     """Whether the message is overwritten already."""
+    noted: int = MAX_POSITION
 
     def redact_lines(self, lines: Sequence[bytes], first: int) -> list[bytes]:
-        """Return the lines of a commit that begins at ``first``, with the message and all summaries of it redacted."""
+        """Return the lines of a commit that begins at ``first``, with the message and the summaries of it redacted."""
         return [self._of(line, first + index) for index, line in enumerate(lines)]
 
     def _of(self, line: bytes, position: int) -> bytes:
         if position == self.position:
             return self.line if line_digest(line) == self.digest else line
-        if position < self.position or not line.startswith(_SUMMARY):
+        if not self.position < position < self.noted or not line.startswith(_SUMMARY):
             return line
         parsed: dict[str, Any] = json.loads(line)
-        return _redacted(line, bare_summary(parsed), parsed) if covers(parsed, self.position) else line
+        if not parsed["r"][0] <= self.position <= parsed["r"][1]:
+            return line
+        kept = {name: parsed[name] for name in parsed if name not in _CONTENTS_OF_A_SUMMARY}
+        return _redacted(line, kept | {"x": REDACTED, "fx": []}, parsed)
 
 
 def redacted_message(line: bytes, format: str, body: JsonObject) -> bytes:
@@ -245,16 +253,6 @@ def hidden(line: bytes) -> bytes:
         return _redacted(line, {"k": parsed["k"]}, {})
     kept = {name: parsed[name] for name in _OF_A_HIDDEN_MESSAGE if name in parsed}
     return _redacted(line, {"k": "m", "f": "turnlog", **kept, "b": {}}, {})
-
-
-def bare_summary(line: dict[str, Any]) -> JsonObject:
-    """Return the parsed line of a summary without its texts."""
-    return {name: line[name] for name in line if name not in _CONTENTS_OF_A_SUMMARY} | {"x": REDACTED, "fx": []}
-
-
-def covers(line: dict[str, Any], position: int) -> bool:
-    """Return whether a parsed line is a summary that covers a position."""
-    return line["k"] == "y" and bool(line["r"][0] <= position <= line["r"][1])
 
 
 def place_left(line: bytes) -> str:

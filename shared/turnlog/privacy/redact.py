@@ -15,22 +15,24 @@ from typing import cast
 from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.events import REDACT, MessageEvent, NoteEvent
 from turnlog.core.identity import Owner
-from turnlog.core.json_values import JsonObject, encode_json
+from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import MAX_POSITION
 from turnlog.core.messages import Message, neutral
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import Later, StartJobs
+from turnlog.log.caches import reflected_position
 from turnlog.log.commit import VERIFIED, Commit, stored_lines
 from turnlog.log.commit_items import MAX_EVENTS, Forks, first_position, with_lines
 from turnlog.log.commits import Draft, Tail
-from turnlog.log.headers import following
-from turnlog.log.keys import BLOB_PLACE, COMMITS_TO, SessionKeys, answers_prefix, commit_sort_key, export_blob
-from turnlog.log.lines import Redacted, bare_summary, covers, place_left, redacted_message
-from turnlog.log.packing import json_in, line_digest, pack
-from turnlog.log.request_keys import raw_request_key
-from turnlog.log.tombstones import is_cache_tombstone, is_slot_tombstone
+from turnlog.log.headers import attribute, following, item_name, short_hash
+from turnlog.log.keys import BLOB_PLACE, SessionKeys, answers_prefix, commit_sort_key, export_blob
+from turnlog.log.lines import Redacted, place_left, redacted_message
+from turnlog.log.packing import line_digest, pack, unpack
+from turnlog.log.request_keys import RequestKey, raw_request_key
+from turnlog.log.tombstones import is_slot_tombstone
 from turnlog.memory.hand_over import OffloadCopies
-from turnlog.ports import BlobStore, Equal, Item, ItemTable, Key, MemoryEngine, Query, get_item, pages
+from turnlog.ports import BlobStore, Equal, Item, Key, MemoryEngine, Query, get_item, pages
 from turnlog.privacy.erase import WORK_MS, plus, purge_after_last_pass, receipt, second_pass, until_due
 from turnlog.privacy.fence_and_delete import Erasure
 from turnlog.privacy.redacted_archives import RedactedParts
@@ -47,7 +49,7 @@ class Redaction:
 
     def __init__(self, log: SessionLog, blobs: BlobStore, forks: Forks, parts: RedactedParts) -> None:
         self._log = log
-        self._items: ItemTable = log.items
+        self._items = log.items
         self._blobs = blobs
         self._forks = forks
         self._parts = parts
@@ -89,18 +91,20 @@ class Redaction:
 
     def overwrite(self, keys: SessionKeys, redacted: Redacted, *, alone: bool = False) -> int:
         """Overwrite the message, and every summary of it, in one log; return the number of commits. ``alone``: no summary."""
-        count, high = 0, commit_sort_key(redacted.position) if alone else COMMITS_TO
-        for items in self._pages(keys, commit_sort_key(max(1, redacted.position - MAX_EVENTS + 1)), high):
-            for item in items:
-                count += self._overwrite_item(item, redacted)
-        return count
+        high = commit_sort_key(redacted.position if alone else redacted.noted)
+        items = self._commits(keys, commit_sort_key(max(1, redacted.position - MAX_EVENTS + 1)), high)
+        return sum(self._overwrite_item(item, redacted) for item in items)
 
     def clear(self, keys: SessionKeys, redacted: Redacted) -> JsonObject:
         """Erase everything in one session that was made of the message; return counts. Nothing of it is left there."""
         commits = 0
         if self.has(keys, redacted):
-            commits = self.overwrite(keys, redacted) + self.overwrite(keys.base, redacted)
-            self._clear_cached_summary(keys, redacted.position)
+            # After an erasure of the parent has copied the text, later summaries may have it too.
+            commits = self.overwrite(keys.base, redacted, alone=True)
+            if redacted.is_done and not commits:
+                redacted = replace(redacted, noted=self.noted_at(keys, redacted))
+            commits += self.overwrite(keys, redacted) + self.overwrite(keys.base, redacted)
+            self._clear_cached_summary(keys, redacted)
         self._items.delete_many([keys.words])
         parts, blobs = self._parts.replace(keys, redacted)
         for place in self._places(keys, redacted):
@@ -130,38 +134,36 @@ class Redaction:
 
     def has(self, keys: SessionKeys, redacted: Redacted) -> bool:
         """Return whether the message is in the session's log, as far as the log can still be read."""
-        try:
-            commit = self._log.commits.find_holding(keys, redacted.position)
-        except NotFoundError:
-            return False
-        if commit is None:
-            return False
-        item = get_item(self._items, keys.home(commit.home).commit(commit.header.first))
-        if item is None or is_slot_tombstone(item):
-            return False
-        return line_digest(stored_lines(item)[redacted.position - commit.header.first]) == redacted.digest
+        with suppress(NotFoundError):
+            if (commit := self._log.commits.find_holding(keys, redacted.position)) is None:
+                return False
+            item = get_item(self._items, keys.home(commit.home).commit(commit.header.first))
+            if item is not None and not is_slot_tombstone(item):
+                return line_digest(stored_lines(item)[redacted.position - commit.header.first]) == redacted.digest
+        return False
 
-    def _clear_cached_summary(self, keys: SessionKeys, position: int) -> None:
-        while True:
-            item = get_item(self._items, keys.summary)
-            if item is None or is_cache_tombstone(item):
-                return
-            line: JsonObject = json_in(item)
-            bare = bare_summary(line)
-            if not covers(line, position) or bare == line:
-                return
-            if self._items.put({**item, "b": pack(encode_json(bare))}, condition=Equal("b", item["b"])) is None:
+    def noted_at(self, keys: SessionKeys, redacted: Redacted) -> int:
+        """Return the position of the redaction's entry in a log; `MAX_POSITION` without one."""
+        pages, stamp = self._log.commits.stored.on(keys, redacted.position), _request(redacted).stamp
+        entries = (item for items in pages for item in items if item.get("ik") == stamp)
+        return next(map(first_position, entries), MAX_POSITION)
+
+    def _clear_cached_summary(self, keys: SessionKeys, redacted: Redacted) -> None:
+        while (item := self._log.caches.read(keys.summary)) is not None:
+            line = unpack(attribute(item, "b", bytes), item=item_name(item))
+            (new_line,) = redacted.redact_lines([line], reflected_position(item))
+            new_item = {**item, "b": pack(new_line)}
+            if new_line == line or self._items.put(new_item, condition=Equal("b", item["b"])) is None:
                 return
 
     def _places(self, keys: SessionKeys, redacted: Redacted) -> list[str]:
         """Return the places of payloads that held redacted text."""
-        places = {place_left(redacted.line)} - {""}
+        places = {place_left(redacted.line)}
         for log_keys in (keys, keys.base):
-            for items in self._pages(log_keys, commit_sort_key(redacted.position + 1), COMMITS_TO):
-                for item in items:
-                    if item.get("k") == "y":
-                        places |= {place_left(line) for line in stored_lines(item)} - {""}
-        return sorted(places)
+            for item in self._commits(log_keys, commit_sort_key(redacted.position), commit_sort_key(redacted.noted)):
+                if item.get("k") == "y":
+                    places.update(map(place_left, stored_lines(item)))
+        return sorted(places - {""})
 
     def _delete_payload(self, keys: SessionKeys, place: str) -> int:
         if place.startswith(BLOB_PLACE):
@@ -184,10 +186,10 @@ class Redaction:
             return False
         return is_slot_tombstone(item) or ("fp" in item and first_position(item) > position)
 
-    def _pages(self, keys: SessionKeys, low: str, high: str) -> Iterator[Sequence[Item]]:
-        """Yield the session's own commits, a page at a time."""
+    def _commits(self, keys: SessionKeys, low: str, high: str) -> Iterator[Item]:
+        """Yield the session's own commits."""
         for items in pages(self._items, Query(keys.partition, low, high)):
-            yield [item for item in items if not is_slot_tombstone(item) and "fp" not in item]
+            yield from (item for item in items if not is_slot_tombstone(item) and "fp" not in item)
 
 
 def _neutral_body(event: MessageEvent) -> tuple[str, JsonObject]:
@@ -208,6 +210,12 @@ def _is_same(parsed: Message, message: Message) -> bool:
     calls, message_calls = ([(call.id, call.name) for call in each.tool_calls] for each in (parsed, message))
     results, message_results = ([result.tool_call_id for result in each.tool_results] for each in (parsed, message))
     return (parsed.role, calls, results) == (message.role, message_calls, message_results)
+
+
+def _request(redacted: Redacted) -> RequestKey:
+    """Return the key of the redaction's entry."""
+    key = f"turnlog redact {redacted.position} {redacted.digest.hex()}"
+    return RequestKey(short_hash(key), short_hash("redact{}"))
 
 
 def _no_message(position: int) -> NotFoundError:
@@ -257,8 +265,9 @@ class RedactMessages:
         position, after = redacted.position, cast("str", options.get("after", ""))
         self.redaction.overwrite(home, redacted, alone=True)
         family = self.redaction.family(keys, home, position)
-        if not ("not_before" in options or options["told"]):
-            self._note_all(family, redacted)
+        if not options["told"]:
+            noted_at = self.redaction.noted_at
+            self._note_all([member for member in family if noted_at(member, redacted) == MAX_POSITION], redacted)
         for member in family:
             if member.session_id <= after:
                 continue
@@ -309,7 +318,6 @@ class RedactMessages:
         if not self.redaction.has(keys, redacted):
             return
         position = redacted.position
-        request = raw_request_key(f"turnlog redact {position} {redacted.digest.hex()}", "redact", {})
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header
@@ -319,6 +327,6 @@ class RedactMessages:
                 new = replace(new, summary=None, asked=None)
             return Draft(new, (NoteEvent(new.first, REDACT, None, {"position": position}),))
 
-        written = self.log.commits.write(keys, compose, request)
+        written = self.log.commits.write(keys, compose, _request(redacted))
         if not written.repeated:
             self.log.refresh_listing(keys, written.tail, written.commit.header)

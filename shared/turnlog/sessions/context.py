@@ -242,7 +242,7 @@ class BuildContexts:
         if header.summary is not None and request.policy.takes_summary:
             if summary is None:
                 summary = self._summaries.cached_or_logged(keys, header.summary, reading.caches.get(SUMMARY)).event
-            request = replace(request, summary=summary)
+            request = replace(request, summary=None if summary.is_redacted else summary)
         return ContextRequest(request, budget, settings)
 
 

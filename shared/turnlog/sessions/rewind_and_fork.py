@@ -112,11 +112,12 @@ def _header_as_of(target: Header, before: Header, view: VisibleRanges, *, kind: 
     """Return the header of a commit behind ``before`` after which everything is as at the earlier header ``target``.
 
     A compression request that was pending there is dropped: its job is over, or another session's. A run loses its lease, since
-    its loop is no longer in view.
+    its loop is no longer in view. A summary from before a redaction is dropped: it may be of the message.
     """
     return replace(
         following(before, kind=kind, events=1, now_ms=now_ms, state=target),
         asked=target.asked if target.asked is not None and target.asked.is_answered else None,
+        summary=target.summary if target.redacted == before.redacted else None,
         ended=0,
         lease=None,
         view=view.cut(),

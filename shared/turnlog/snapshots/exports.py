@@ -17,10 +17,11 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from turnlog import __version__
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError
-from turnlog.core.events import CreateEvent, Payload
+from turnlog.core.events import REDACT, CreateEvent, Payload
 from turnlog.core.identity import Owner, safe_id
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
+from turnlog.core.limits import MAX_POSITION
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.caches import session_id_of
@@ -142,12 +143,12 @@ class ExportSessions:
         state = state_at(self.log, keys, header.last_state)
         answer = session_answer(keys, current, header)
         description = {**answer.model_dump(exclude={"user"}), "settings": settings_object(current.settings)}
-        redacted, records = list[Redacted](), self.log.records.every(keys.snapshots)
+        redacted, records = dict[int, int](), self.log.records.every(keys.snapshots)
         members = {
             "session.json": [encode_json(description)],
             "messages.jsonl": self._messages(keys, header, redacted),
             "state.json": [encode_json({"state": state.value, "version": state.version})],
-            "history.jsonl": self._history(keys, header),
+            "history.jsonl": self._history(keys, header, redacted),
             "snapshots.jsonl": (
                 encode_json({**snapshot_fields(record), "hash": record.content["hash"]}) for record in records
             ),
@@ -163,29 +164,31 @@ class ExportSessions:
             "members": {name: _member(archive, folder + name, lines) for name, lines in members.items()},
         }
 
-    def _commits(self, keys: SessionKeys, last: int, redacted: Sequence[Redacted]) -> Iterator[bytes]:
-        """Yield the commits, without the texts of summaries that cover a redacted message."""
+    def _commits(self, keys: SessionKeys, last: int, redacted: dict[int, int]) -> Iterator[bytes]:
+        """Yield the commits, without the texts of summaries of a message that was redacted later."""
         for sealed in stored_commits(self.log.commits, self.payloads, keys, last):
             lines = sealed.lines
-            for message in redacted if sealed.commit.header.kind == "y" else ():
+            for position, noted in redacted.items() if sealed.commit.header.kind == "y" else ():
+                message = Redacted(position, b"", b"", noted=noted)
                 lines = tuple(message.redact_lines(lines, sealed.commit.header.first))
             yield encode_json(commit_line(replace(sealed, lines=lines), partial(self.payloads.content, keys)))
 
-    def _messages(self, keys: SessionKeys, header: Header, redacted: list[Redacted]) -> Iterator[bytes]:
+    def _messages(self, keys: SessionKeys, header: Header, redacted: dict[int, int]) -> Iterator[bytes]:
         """Yield the messages, and add the redacted ones to ``redacted``."""
         after: int | None = 0
         while after is not None:
             page = ReadMessages(self.log)(keys.owner, keys.session_id, after=after, before=header.last + 1)
             yield from (encode_json(message.model_dump()) for message in page.messages)
-            redacted += [Redacted(message.position, b"", b"") for message in page.messages if message.redacted]
+            redacted |= {message.position: MAX_POSITION for message in page.messages if message.redacted}
             after = page.next
 
-    def _history(self, keys: SessionKeys, header: Header) -> Iterator[bytes]:
-        """Yield the entries of the history, newest first."""
+    def _history(self, keys: SessionKeys, header: Header, redacted: dict[int, int]) -> Iterator[bytes]:
+        """Yield the entries of the history, newest first, and add those of redactions to ``redacted``."""
         before: int | None = header.last + 1
         while before is not None:
             page = ReadHistory(self.log)(keys.owner, keys.session_id, before=before, limit=1_000)
             yield from (encode_json(entry.model_dump()) for entry in page.entries)
+            redacted |= {entry.metadata["position"]: entry.first for entry in page.entries if entry.action == REDACT}
             before = page.next
 
     def _memories(self, owner: Owner) -> Iterator[bytes]:
@@ -222,17 +225,17 @@ class ImportSessions:
         self._documents = documents
 
     def __call__(self, owner: Owner, session_id: str, body: ImportCommits) -> Imported:
-        keys, last_hash = SessionKeys(owner, session_id), bytes.fromhex(body.hash)
+        keys = SessionKeys(owner, session_id)
         token = sha256(f"import {body.head} {body.hash}".encode()).digest()[:16]
         writings = [exported_writing(document, f"/documents/{index}") for index, document in enumerate(body.documents)]
         check_distinct([writing.key for writing in writings])
         snapshots = [exported_record(line, f"/snapshots/{index}") for index, line in enumerate(body.snapshots)]
         first = position_in(body.commits[0])[0] if body.commits else body.head + 1
         if first > 1 and self._log.items.get_many([keys.meta]).get(keys.meta, {}).get(MATERIALISING) != token:
-            return self._existing(keys, body, last_hash)
+            return self._existing(keys, body)
         if not body.commits:
             newest = self._materialiser.ending_at(keys, body.head)
-            if newest is None or newest.hash != last_hash:
+            if newest is None or newest.hash.hex() != body.hash:
                 raise ConflictError(f"the commit before position {body.head + 1} is not here yet", code="import_gap")
             return self._rest(keys, body, newest, writings, snapshots, token)
         commits = self._checked(keys, first, body)
@@ -242,7 +245,7 @@ class ImportSessions:
                 raise InvalidInputError("a log begins with the creation of its session", code="bad_export")
             if not self._materialiser.begin(keys, commits[0], token):
                 try:
-                    return self._existing(keys, body, last_hash)
+                    return self._existing(keys, body)
                 except NotFoundError as error:
                     raise id_taken(keys.session_id) from error
         self._materialiser.add(keys, commits, _no_blob)
@@ -310,11 +313,11 @@ class ImportSessions:
             raise InvalidInputError("the log does not end with the hash of its manifest", code="bad_export")
         return commits
 
-    def _existing(self, keys: SessionKeys, body: ImportCommits, last_hash: bytes) -> Imported:
+    def _existing(self, keys: SessionKeys, body: ImportCommits) -> Imported:
         """Return the answer for a session that has this very history; else raise `SessionExistsError`."""
         self._log.commits.tail(keys)
         commit = self._log.commits.find_holding(keys, body.head)
-        if commit is None or commit.header.last != body.head or commit.header.hash != last_hash:
+        if commit is None or commit.header.last != body.head or commit.header.hash.hex() != body.hash:
             raise never_added(keys.session_id)
         return Imported(session_id=keys.session_id, status="existing", position=body.head)
 

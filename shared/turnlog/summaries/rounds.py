@@ -313,8 +313,7 @@ class Rounds:
         def compose(tail: Tail) -> Draft | Commit:
             nonlocal published
             header = tail.header
-            base = header.summary.position if header.summary is not None else 0
-            if base != event.base or (header.rewound, header.redacted) != (read.rewound, read.redacted):
+            if (header.summary, header.rewound, header.redacted) != (read.summary, read.rewound, read.redacted):
                 raise _Superseded
             new = following(header, kind="y", events=1, now_ms=self.log.clock.now_ms())
             published = replace(event, position=new.first)

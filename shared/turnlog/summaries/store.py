@@ -37,7 +37,10 @@ class Summaries:
 
     def current(self, keys: SessionKeys, covered: Covered | None) -> CurrentSummary | None:
         """Return the summary that a header names, or None. Takes one request when ``E#SUM`` holds the summary."""
-        return self.cached_or_logged(keys, covered, self._caches.read(keys.summary)) if covered is not None else None
+        if covered is not None:
+            summary = self.cached_or_logged(keys, covered, self._caches.read(keys.summary))
+            return None if summary.event.is_redacted else summary
+        return None
 
     def cached_or_logged(self, keys: SessionKeys, covered: Covered, cached: Item | None) -> CurrentSummary:
         """Return the summary that a header names, from the ``E#SUM`` item in ``cached`` or else from its commit."""

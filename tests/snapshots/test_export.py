@@ -194,6 +194,30 @@ def test_snapshots_come_back_with_their_session(harness: Harness, monkeypatch: p
     assert len(list(other.sessions.get("other").snapshots())) == len(originals) - gone
 
 
+@pytest.mark.every_engine
+@pytest.mark.parametrize(("version", "lacks"), [(1, {"hash", "pinned"}), (2, {"hash"})])
+def test_snapshots_of_earlier_exports_come_back(harness: Harness, version: int, lacks: set[str]) -> None:
+    """Also full ones, whose lines did not have the chain hash; in another history, none that is older than the commit there."""
+    session = filled(harness.log(), 4)
+    session.create_snapshot("point")
+    session.create_snapshot("whole", kind="full")
+    harness.clock.advance(1_000)
+    further = session.append({"role": "user", "content": "more"}).last
+    result, name = members(exported(session)), "sessions/s/snapshots.jsonl"
+    lines = [json.loads(line) for line in result[name].splitlines()]
+    older = [{key: value for key, value in line.items() if key not in lacks} for line in lines]
+    elsewhere = [{**line, "position": further} for line in older]
+    manifest = json.loads(result["manifest.json"]) | {"version": version}
+    for number, (stored, kinds) in enumerate([(older, ["ref", "ref"]), (elsewhere, [])]):
+        result[name] = b"".join(encode_json(line) + b"\n" for line in stored)
+        data = zipped({**result, "manifest.json": json.dumps(manifest).encode()})
+        (answer,) = harness.log(user="eve").sessions.import_(io.BytesIO(data), session_id=f"copy-{number}")
+        copied = list(harness.log(user="eve").sessions.get(f"copy-{number}").snapshots())
+        assert (answer.snapshots_left_out, [item.kind for item in copied]) == (2 - len(kinds), kinds)
+        for item, line in zip(copied, lines, strict=False):
+            assert (item.name, item.position, item.sha256) == (line["name"], line["position"], line["hash"])
+
+
 @pytest.mark.parametrize("change", [{"created_at": "2026-13-01T00:00:00Z"}, {"agent_id": "a b"}, {"snapshot_id": "x"}])
 def test_a_line_that_is_no_snapshot_is_refused_and_nothing_is_seen(harness: Harness, change: dict[str, Any]) -> None:
     session = filled(harness.log(), 4)

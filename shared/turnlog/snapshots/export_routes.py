@@ -62,7 +62,7 @@ class ExportedSnapshot(Body):
     sha256: str
     hash: str = ""
     status: Literal["ready"]
-    pinned: bool
+    pinned: bool = False  # lines of version 1 lack it
     metadata: JsonObjectField | None
 
 

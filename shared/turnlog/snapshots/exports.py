@@ -22,6 +22,7 @@ from turnlog.core.identity import Owner, safe_id
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_POSITION
+from turnlog.core.times import MINUTE_MS
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.caches import session_id_of
@@ -280,9 +281,15 @@ class ImportSessions:
         return answer.model_copy(update={"status": "imported", "position": body.head})
 
     def _put_snapshot(self, keys: SessionKeys, line: ExportedSnapshot, record: Record) -> bool:
-        """Store a snapshot as a ``ref``. Return False when the log has not the commit that it was made at."""
+        """Store a snapshot as a ``ref``. Return False when the log has not the commit that it was made at.
+
+        A full one of an early export has no hash; commits of another history are later than it.
+        """
         header = self._materialiser.ending_at(keys, line.position)
-        if header is None or header.hash.hex() != (line.hash or line.sha256):
+        digest = line.hash or (line.sha256 if line.kind == "ref" else "")
+        if header is None or (
+            header.hash.hex() != digest if digest else header.time_ms > record.created_ms + MINUTE_MS
+        ):
             return False
         record = replace(record, content={**ref_content(header), **record.content})
         self._log.records.create(keys.snapshots, record)

@@ -21,9 +21,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from turnlog.agents.graph_state.messages import to_graph_message
 from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
-from turnlog.client import is_answer, is_model
+from turnlog.client import is_answer, is_model, python_json
 from turnlog.core.errors import InvalidInputError, RunLostError
-from turnlog.core.json_values import JsonObject, python_json
+from turnlog.core.json_values import JsonObject
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Media
 from turnlog.providers.blocks import RAW, string_of

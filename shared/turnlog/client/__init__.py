@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -219,6 +221,20 @@ def is_model(value: object) -> bool:
 
 GivenPolicy: TypeAlias = "str | Mapping[str, Any] | Policy"
 """A preset's name, a call such as ``turns(n)``, a policy's body, or a `Policy`."""
+
+
+def python_json(value: object) -> str:
+    """Return a Python value as JSON: models, dataclasses and dates as Pydantic writes them, what it can't write as its `str`."""
+    return json.dumps(value, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: object) -> Any:
+    from pydantic_core import to_jsonable_python  # few processes need it
+
+    try:
+        return to_jsonable_python(value, fallback=str)
+    except ValueError:  # such as bytes that are not UTF-8
+        return b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 def policy_field(policy: GivenPolicy | None) -> str | Mapping[str, Any] | None:

@@ -23,10 +23,12 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import batches
 from turnlog.jobs.models import Job
 from turnlog.sessions.document_models import MAX_WRITTEN
-from turnlog.snapshots.export_routes import FORMAT, READ_VERSIONS, Export, Imported
+from turnlog.snapshots.export_routes import FORMAT, FORMAT_VERSION, Export, Imported
 
 MAX_BATCH_BYTES, MAX_BATCH_COMMITS = 4 * 1024 * 1024, 500
 """Most bytes and commits in one import request. A commit larger than that is sent alone."""
+READ_VERSIONS = (1, FORMAT_VERSION)
+"""Version 1 has no documents."""
 
 Into: TypeAlias = "str | Path | BinaryIO"
 OnPositions: TypeAlias = Callable[[int], None]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeGuard, TypeVar, cast
 
@@ -72,20 +71,6 @@ def joined_pairs(text: str) -> str:
 def canonical_json(value: object) -> bytes:
     """Encode a value for hashing: compact ASCII JSON with sorted keys, so equal values have equal bytes."""
     return _CANONICAL_ENCODER.encode(value).encode("ascii")
-
-
-def python_json(value: object) -> str:
-    """Return a Python value as JSON: models, dataclasses and dates as Pydantic writes them, what it can't write as its `str`."""
-    return json.dumps(value, ensure_ascii=False, default=_plain)
-
-
-def _plain(value: object) -> Any:
-    from pydantic_core import to_jsonable_python  # few processes need it
-
-    try:
-        return to_jsonable_python(value, fallback=str)
-    except ValueError:  # such as bytes that are not UTF-8
-        return b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 def json_pointer(path: Iterable[str | int], *, max_chars: int | None = None) -> str:

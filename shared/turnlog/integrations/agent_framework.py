@@ -18,11 +18,11 @@ from typing import Any, cast
 
 from agent_framework import AgentSession, Content, HistoryProvider, Message, SessionContext, SupportsAgentRun
 
-from turnlog.client import GivenPolicy
+from turnlog.client import GivenPolicy, python_json
 from turnlog.client.async_calls import reads, writes
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError
-from turnlog.core.json_values import JsonObject, python_json
+from turnlog.core.json_values import JsonObject
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals, Part
 from turnlog.integrations.sessions import session_id_of, sync_log

@@ -34,11 +34,12 @@ from pydantic_ai.conversation_store import (
 )
 
 from turnlog.agents.graph_state.messages import Newest
+from turnlog.client import python_json
 from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.documents import Document
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError
-from turnlog.core.json_values import canonical_json, python_json
+from turnlog.core.json_values import canonical_json
 from turnlog.integrations import originals
 from turnlog.integrations.originals import Limits, Originals, Part
 from turnlog.integrations.sessions import SessionIndex

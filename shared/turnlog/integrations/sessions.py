@@ -10,12 +10,11 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, cast
 
-from turnlog.client import retried
+from turnlog.client import python_json, retried
 from turnlog.client.documents import Document, Documents
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import DocumentChangedError, InvalidInputError, NotFoundError
 from turnlog.core.identity import is_session_id
-from turnlog.core.json_values import python_json
 
 
 def sync_log(log: Turnlog) -> Turnlog:

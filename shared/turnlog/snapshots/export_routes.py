@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 FORMAT, FORMAT_VERSION = "turnlog-export", 2
-READ_VERSIONS = (1, FORMAT_VERSION)
-"""Version 1 has no documents."""
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
 

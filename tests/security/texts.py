@@ -18,6 +18,8 @@ FENCES = (
     "<\\/turnlog-data>",
     "<\\turnlog-data",
     "<<//turnlog-data>>",
+    "</turnlog\u2010data>",
+    "<\u200b/turnlog-data>",
     "<",
     "/",
     "</",
@@ -28,8 +30,6 @@ FENCES = (
 )
 LOOKALIKES = (
     "\uff1c/turnlog-data\uff1e",
-    "</turnlog\u2010data>",
-    "<\u200b/turnlog-data>",
     "\u2039/turnlog-data\u203a",
     "&lt;/turnlog-data&gt;",
     "</turnl\u043eg-data>",

@@ -75,9 +75,11 @@ class Links:
         Returns None for a store without addresses: it is local, where answers have no size limit. Raises `TooLargeError`
         when this process has no right to store blobs.
         """
-        if not self.has_addresses:
-            return None
+        until = self._clock.now_ms() + SECONDS * 1000
         name = f"{answers_prefix(owner, session_id)}{sha256(answer).hexdigest()}.json"
+        url = self._blobs.url(name, seconds=SECONDS, filename="answer.json")
+        if url is None:
+            return None
         try:
             self._blobs.put(name, answer)
         except UnavailableError as error:
@@ -85,7 +87,7 @@ class Links:
                 raise
             message = f"the answer has {len(answer):,} bytes, which is too large to send: use a smaller limit or budget"
             raise TooLargeError(message, code="answer_too_large") from error
-        return self.make(owner, name, filename="answer.json")
+        return Link(url, rfc3339(until))
 
     def upload(self, owner: Owner, session_id: str, *, sha256: str, size_bytes: int) -> Upload:
         """Return the address for the body of a request that is too large to send. It has no ``url`` where the body can be sent.

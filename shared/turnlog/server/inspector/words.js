@@ -12,6 +12,7 @@ export const ENGLISH = {
   bad_arguments: "arguments are not a JSON object", control_chars: "the text has control characters", run_active: "another run is active in the open loop",
   wrong_type: "a field of the execution state has the wrong type", messages_not_list: "messages is missing or not a list",
   result_without_call: "a result without a call in the execution state", iteration_above_maximum: "iteration is above max_iterations",
+  not_in_view: "appended before with this key, and rewound; no window has it",
   usage_ignored: "usage does not fit the window named with it and is ignored",
   // entries of the history
   create: "session created", fork: "forked", message_added: "message", tool_call: "tool call", tool_result: "tool result", tool_recalled: "recalled", state_change: "state changed",
@@ -28,7 +29,7 @@ export const CHINESE = {
   open_calls: "仍有未完成的调用，以中性结果发送", result_out_of_order: "更早一轮的调用尚未完成时到达的结果", consecutive_user: "用户消息紧跟用户消息", consecutive_assistant: "助手消息紧跟助手消息",
   assistant_first: "会话以助手消息开头", system_mid: "系统消息不在开头", user_tool_calls: "用户消息含工具调用，以文本发送", empty_content: "消息没有内容", unknown_content: "该格式的规则不认识此内容，窗口可能略去",
   unknown_role: "保存但从不发送的角色", bad_arguments: "参数不是 JSON 对象", control_chars: "文本含控制字符", run_active: "当前循环中另有运行", wrong_type: "执行状态的字段类型不对",
-  messages_not_list: "messages 缺失或不是列表", result_without_call: "执行状态中有无调用的结果", iteration_above_maximum: "iteration 超过 max_iterations", usage_ignored: "用量与所指窗口不符，已忽略",
+  messages_not_list: "messages 缺失或不是列表", result_without_call: "执行状态中有无调用的结果", iteration_above_maximum: "iteration 超过 max_iterations", not_in_view: "此键的请求早已追加，后被回退；任何窗口都没有它", usage_ignored: "用量与所指窗口不符，已忽略",
   create: "创建会话", fork: "分叉", message_added: "消息", tool_call: "工具调用", tool_result: "工具结果", tool_recalled: "已召回", state_change: "状态变更", policy_change: "设置变更", run: "运行", approve: "批准", reject: "拒绝",
   summary_published: "发布摘要", summary_discarded: "废弃摘要", rewind: "回退", restore: "恢复", end: "结束", redact: "删改", time_out: "超时", run_acquired: "运行占用会话", run_renewed: "运行续占", run_released: "运行归还", sent_to_run: "发给运行中的智能体", documents_written: "写入文档",
   "budget:given": "指定", "budget:model": "按模型", "budget:default": "默认", "broke:tools": "工具", "broke:system": "系统文本", "broke:summary": "摘要", "broke:base": "最前面的消息",

@@ -183,8 +183,8 @@ def test_a3_a_retry_of_a_rewound_message_finds_it_and_a_forks_key_is_its_own(har
     fork = session.fork("fork")
     session.rewind(5)
     repeated = session.append(user("PAY 100"), idempotency_key="k")
-    assert repeated.model_copy(update={"warnings": []}) == first
-    assert [warning.code for warning in repeated.warnings] == ["not_in_view"]
+    assert repeated.warnings.pop().code == "not_in_view"
+    assert repeated == first
     assert fork.append(user("PAY 100"), idempotency_key="k").first == 15
 
 

@@ -283,7 +283,9 @@ class Application:
         *("snapshots.exports.ExportSessions", "log", "payloads", "engine.blobs", "links", "start_job"),
         *("get_visible_memory", "documents"),
     )
-    import_session: ImportSessions = use_case("snapshots.exports.ImportSessions", "log", "materialiser", "documents")
+    import_session: ImportSessions = use_case(
+        "snapshots.exports.ImportSessions", "log", "materialiser", "documents", "get_embedded_memory"
+    )
 
     # long-term memory
     offloads: Offloads = use_case("memory.hand_over.Offloads", "items")
@@ -411,9 +413,11 @@ class Application:
         """The long-term memory that the settings name, or None."""
         if self._memory is not None:
             return self._memory
-        if self.settings.memory == "facts":
-            return self.embedded_memory
-        return make_memory(self.settings, self.clock, self.ids)
+        return self.get_embedded_memory() or make_memory(self.settings, self.clock, self.ids)
+
+    def get_embedded_memory(self) -> EmbeddedMemory | None:
+        """Return the embedded memory engine if it is the one in use."""
+        return self.embedded_memory if self._memory is None and self.settings.memory == "facts" else None
 
     @property
     def has_memory(self) -> bool:

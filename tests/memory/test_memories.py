@@ -21,7 +21,6 @@ from turnlog.memory.embedded import (
     MAX_FACTS,
     MAX_PART_FACTS,
     EmbeddedMemory,
-    SessionFact,
     least_worth,
     memories_of,
     normal,
@@ -49,6 +48,10 @@ def fact(text: str, subject: str = "", *, position: int = 2, time_ms: int = 1_00
     return MemoryFact("entity", text, subject, position, time_ms)
 
 
+def from_session(fact: MemoryFact, session_id: str) -> tuple[str, MemoryFact]:
+    return session_id, fact
+
+
 def part(session_id: str, number: int = 1) -> Offloaded:
     return part_of(ADA, session_id, [], first=number)
 
@@ -59,10 +62,10 @@ def texts(memories: EmbeddedMemory) -> list[str]:
 
 def test_said_again_is_confirmed_and_said_otherwise_replaces() -> None:
     result = [
-        SessionFact(fact("I live in Lisbon", "home", time_ms=1), "s1"),
-        SessionFact(fact("i live in  LISBON!", "home", time_ms=2), "s2"),
-        SessionFact(fact("I live in Porto", "home", time_ms=3), "s3"),
-        SessionFact(fact("I have a dog", time_ms=4), "s3"),
+        from_session(fact("I live in Lisbon", "home", time_ms=1), "s1"),
+        from_session(fact("i live in  LISBON!", "home", time_ms=2), "s2"),
+        from_session(fact("I live in Porto", "home", time_ms=3), "s3"),
+        from_session(fact("I have a dog", time_ms=4), "s3"),
     ]
     for order in itertools.permutations(result):
         outcome = memories_of(order, normal)
@@ -74,7 +77,7 @@ def test_said_again_is_confirmed_and_said_otherwise_replaces() -> None:
 
 
 def test_said_again_after_something_else_it_is_in_force_again() -> None:
-    values = [SessionFact(fact(f"I live in {city}", "home", time_ms=at), f"s{at}") for at, city in enumerate("ABA")]
+    values = [from_session(fact(f"I live in {city}", "home", time_ms=at), f"s{at}") for at, city in enumerate("ABA")]
     assert [(item.text, item.replaced_by) for item in memories_of(values, normal)] == [
         ("I live in A", None),
         ("I live in B", "i live in a"),
@@ -84,7 +87,7 @@ def test_said_again_after_something_else_it_is_in_force_again() -> None:
 def test_a_denial_replaces_what_it_denies_and_nothing_else() -> None:
     said = ("I live in Porto", "I live in Berlin now", "I moved to Rome", "I don't live in Berlin", "I'm vegetarian")
     messages = [SpokenMessage(at, "user", text, at) for at, text in enumerate((*said, "I am no longer vegetarian"))]
-    values = [SessionFact(item, "s") for item in SentenceFacts().facts(messages).facts]
+    values = [from_session(item, "s") for item in SentenceFacts().facts(messages).facts]
     for order in (values, values[::-1]):
         outcome = {item.text: item.replaced_by for item in memories_of(order, normal)}
         assert outcome == {
@@ -95,26 +98,26 @@ def test_a_denial_replaces_what_it_denies_and_nothing_else() -> None:
             "I'm vegetarian": "i am no longer vegetarian",
             "I am no longer vegetarian": None,
         }
-    again = SessionFact(fact("I am vegetarian", time_ms=9), "s2")
+    again = from_session(fact("I am vegetarian", time_ms=9), "s2")
     outcome = {item.text: item.replaced_by for item in memories_of([*values, again], normal)}
     assert (outcome["I am no longer vegetarian"], outcome["I am vegetarian"]) == ("i am vegetarian", None)
-    values = [SessionFact(fact(text, subject, time_ms=at), "s") for at, (text, subject) in enumerate(
+    values = [from_session(fact(text, subject, time_ms=at), "s") for at, (text, subject) in enumerate(
         (("我住在上海", "home"), ("我现在不住在上海", "我住在上海")))]  # fmt: skip
     assert [item.replaced_by for item in memories_of(values, normal)] == [None, "我现在不住在上海"]
 
 
 def test_the_same_message_twice_confirms_nothing() -> None:
-    result = [SessionFact(fact("I have a dog"), "s1")] * 3
+    result = [from_session(fact("I have a dog"), "s1")] * 3
     assert [item.confirmations for item in memories_of(result, normal)] == [1]
 
 
 def test_what_goes_first_is_what_was_replaced_then_the_least_confirmed_then_the_oldest() -> None:
     result = [
-        SessionFact(fact("old home", "home", time_ms=9), "s1"),
-        SessionFact(fact("new home", "home", time_ms=10), "s1"),
-        SessionFact(fact("twice", time_ms=1), "s1"),
-        SessionFact(fact("twice", time_ms=2), "s2"),
-        SessionFact(fact("once", time_ms=3), "s1"),
+        from_session(fact("old home", "home", time_ms=9), "s1"),
+        from_session(fact("new home", "home", time_ms=10), "s1"),
+        from_session(fact("twice", time_ms=1), "s1"),
+        from_session(fact("twice", time_ms=2), "s2"),
+        from_session(fact("once", time_ms=3), "s1"),
     ]
     outcome = memories_of(result, normal)
     assert [item.text for item in least_worth(outcome, 4)] == ["old home", "once", "new home", "twice"]

@@ -222,6 +222,8 @@ def _shown(report: Report) -> RenderableType:
     done = "would be written (dry run)" if report.dry_run else "written"
     sessions = sum(1 for row in report.sessions if row.written or row.status in ("new", "settings"))
     counts = f"{counted(report.written, 'message')} of {counted(sessions, 'session')} {done}"
+    if memories := sum(row.memories for row in report.sessions):
+        counts += f", {counted(memories, 'memory', 'memories')}"
     shown.append(Text(f"\n{counts}, {report.seconds:.1f} s", style="bold green" if report.ok else "bold red"))
     return Group(*shown)
 

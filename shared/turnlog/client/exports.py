@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -21,6 +22,7 @@ from turnlog.core.errors import InvalidInputError, UnavailableError
 from turnlog.core.identity import is_session_id, safe_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import batches
+from turnlog.core.times import milliseconds_of
 from turnlog.jobs.models import Job
 from turnlog.sessions.document_models import MAX_WRITTEN
 from turnlog.snapshots.export_routes import FORMAT, FORMAT_VERSION, Export, Imported
@@ -29,6 +31,10 @@ MAX_BATCH_BYTES, MAX_BATCH_COMMITS = 4 * 1024 * 1024, 500
 """Most bytes and commits in one import request. A commit larger than that is sent alone."""
 READ_VERSIONS = (1, FORMAT_VERSION)
 """Version 1 has no documents."""
+
+_MAX_FACTS, _FACT_CHARS = 100, 4_000
+"""Facts in one import request, and characters of one."""
+_log = logging.getLogger("turnlog")
 
 Into: TypeAlias = "str | Path | BinaryIO"
 OnPositions: TypeAlias = Callable[[int], None]
@@ -76,6 +82,8 @@ class SessionImports(OwnerResource):
         one stopped.
 
         A ``full`` snapshot comes back as a ``ref``; ``snapshots_left_out`` of the answer counts those that don't come back.
+        Memories come back with their session, and an answer of head 0 is of a session that has only memories. They are not
+        added to an existing session. A warning says how many the memory engine has not taken.
 
         Documents are bytes that a framework reads later, and some frameworks build objects of any class from them. Pass
         ``documents=False`` for a file that you do not trust.
@@ -84,8 +92,14 @@ class SessionImports(OwnerResource):
         with ExportFile(file) as export:
             wanted = export.sessions(session, is_single=session_id is not None)
             export.check()
+            remembered = export.only_remembered()
+            wanted += remembered if session is None and session_id is None else []
             import_one = partial(import_checked, self.backend, export, documents=documents, on_positions=on_positions)
-            return [import_one(exported, session_id=session_id) for exported in wanted]
+            answers = [import_one(exported, session_id=session_id) for exported in wanted]
+            for exported, answer in zip(wanted, answers, strict=True):
+                _warn_of_memories(exported.session_id, export.left_out(exported, answer))
+            _warn_of_memories("(unknown)", len(export.memories.get("", ())))
+        return answers
 
 
 def import_checked(
@@ -103,7 +117,7 @@ def import_checked(
     """
     path = {"session_id": session_id if session_id is not None else exported.session_id}
     parts = _parts(export, exported.session_id, documents)
-    part, left_out = next(parts, None), 0
+    part, left_out, memories = next(parts, None), 0, 0
     while part is not None:
         following = next(parts, None)
         body = {"head": exported.head, "hash": exported.hash, **part}
@@ -112,21 +126,28 @@ def import_checked(
         answer: Imported = backend.call("import_session", path=path, body=body)
         if on_positions is not None:
             on_positions(answer.position)
-        left_out += answer.snapshots_left_out
+        left_out, memories = left_out + answer.snapshots_left_out, memories + answer.memories
         if answer.status != "partial":
-            return answer.model_copy(update={"snapshots_left_out": left_out})
+            return answer.model_copy(update={"snapshots_left_out": left_out, "memories": memories})
         part = following
     raise UnavailableError("the log of the export ends before its head", code="bad_export")
 
 
 def _parts(export: ExportFile, name: str, documents: bool) -> Iterator[dict[str, Any]]:
-    """Yield the bodies of the import requests: commits first, then documents and snapshots."""
+    """Yield the bodies of the import requests: commits first, then documents, snapshots and memories."""
     for batch in export.batches(name, max_bytes=MAX_BATCH_BYTES, max_commits=MAX_BATCH_COMMITS):
         yield {"commits": batch}
     for entries in document_batches(export.documents(name)) if documents else ():
         yield {"documents": entries}
     for lines in batches(export.snapshots(name), _metadata_chars, max_size=MAX_BATCH_BYTES, max_count=MAX_WRITTEN):
         yield {"snapshots": lines}
+    for facts in batches(export.memories.get(name, ()), lambda _: 1, max_size=_MAX_FACTS):
+        yield {"memories": facts}
+
+
+def _warn_of_memories(session_id: str, count: int) -> None:
+    if count:
+        _log.warning("%d memories of session %s are not imported: the memory engine took none", count, session_id)
 
 
 def _metadata_chars(snapshot: dict[str, Any]) -> int:
@@ -257,6 +278,15 @@ class ExportFile:
             raise InvalidInputError(message, code="which_session")
         return list(self._sessions.values())
 
+    def only_remembered(self) -> list[ExportedSession]:
+        """Return the sessions of which the file has memories and no log, because they have expired."""
+        return [ExportedSession(name, 0, "0" * 32, 0) for name in self.memories if name and name not in self._sessions]
+
+    def left_out(self, exported: ExportedSession, answer: Imported) -> int:
+        """Return how many memories an import has not stored. None are added to a session that exists."""
+        is_new = answer.status == "imported"
+        return len(self.memories.get(exported.session_id, ())) - answer.memories if is_new else 0
+
     def batches(
         self, session_id: str, *, max_bytes: int, max_commits: int
     ) -> Iterator[list[str] | list[dict[str, Any]]]:
@@ -265,28 +295,47 @@ class ExportFile:
         Bytes are counted as in the event of a Lambda function, where a quote inside a text takes four. A line that is longer
         alone is yielded as an object, whose quotes are escaped once less.
         """
-        lines = self._lines(f"{_folder(session_id)}log.jsonl")
+        name = f"{_folder(session_id)}log.jsonl"
+        lines = self._lines(name) if session_id in self._sessions else ()
         for batch in batches(lines, _line_bytes, max_size=max_bytes, max_count=max_commits):
             yield [_object(batch[0])] if _line_bytes(batch[0]) > max_bytes else list(map(_text, batch))
 
+    @cached_property
+    def memories(self) -> dict[str, list[dict[str, Any]]]:
+        """The facts of all memories by session (empty: unknown). Raises `InvalidInputError` when they take over 64 MB.
+
+        An export of version 0.1, or of another engine, has no facts: each memory is one.
+        """
+        if MEMORY in self._members and self._members[MEMORY].file_size > MAX_MANIFEST_BYTES:
+            raise InvalidInputError(f"{MEMORY} has more than {MAX_MANIFEST_BYTES} bytes", code="too_large")
+        facts = dict[str, list[dict[str, Any]]]()
+        for line in self._objects(MEMORY, "text"):
+            try:
+                for fact in line.get("facts") or [_as_fact(line)]:
+                    name = fact.pop("session_id")
+                    is_placed = name and fact["position"] and is_session_id(name)
+                    facts.setdefault(name if is_placed else "", []).append(fact)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise _bad(f"a line of {MEMORY} is not valid") from error
+        return facts
+
     def documents(self, session_id: str) -> Iterator[dict[str, Any]]:
         """Yield the lines of a session's documents. Exports of version 1 have none."""
-        return self._objects(session_id, "documents.jsonl", "data")
+        return self._objects(f"{_folder(session_id)}documents.jsonl", "data")
 
     def snapshots(self, session_id: str) -> Iterator[dict[str, Any]]:
         """Yield the lines of a session's snapshots, newest first."""
-        return self._objects(session_id, "snapshots.jsonl", "kind")
+        return self._objects(f"{_folder(session_id)}snapshots.jsonl", "kind")
 
-    def _objects(self, session_id: str, member: str, field: str) -> Iterator[dict[str, Any]]:
+    def _objects(self, name: str, field: str) -> Iterator[dict[str, Any]]:
         """Yield the lines of a member. Raises `InvalidInputError` for one that is no object with a text ``field``."""
-        name = _folder(session_id) + member
         for line in self._lines(name) if name in self._members else ():
             try:
                 value = json.loads(line)
                 if not isinstance(value[field], str):
                     raise TypeError(field)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise _bad(f"a line of {member} is not valid") from error
+                raise _bad(f"a line of {name} is not valid") from error
             yield value
 
     def check(self) -> None:
@@ -368,6 +417,14 @@ class ExportFile:
                 raise _bad(f"{name} has a line of more than {MAX_LINE_BYTES} bytes")
         if rest:
             raise _bad(f"{name} is cut short")
+
+
+def _as_fact(memory: dict[str, Any]) -> dict[str, Any]:
+    """Return a memory as a fact. A replaced memory shares its subject with the newer one."""
+    fact = {name: memory[name] for name in ("session_id", "kind", "position")}
+    subject = memory["replaced_by"] or memory["memory_id"]
+    text, time_ms = memory["text"][:_FACT_CHARS], milliseconds_of(memory["created_at"])
+    return {**fact, "text": text, "subject": subject, "time_ms": time_ms}
 
 
 def _exported(entry: dict[str, Any]) -> ExportedSession:

@@ -47,7 +47,8 @@ class Memory:
     """A memory of a person, and the place where it was said (None when the engine does not report it).
 
     ``replaced_by`` is the id of a newer memory that contradicts this one; a replaced memory is listed but not used.
-    ``confirmations`` counts how often the person said it, as far as the engine counts.
+    ``confirmations`` counts how often the person said it, as far as the engine counts. The embedded engine adds its
+    ``facts``, each with its session.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Memory:
     replaced_by: str | None = None
     score: float | None = None
     confirmations: int = 1
+    facts: tuple[tuple[str, MemoryFact], ...] = ()
 
 
 @lazy_dataclass(frozen=True, slots=True)

@@ -31,15 +31,17 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool) -> Iterator[SessionReport
     """
     with ExportFile(file.path) as export:
         export.check()
-        for exported in export.sessions():
+        for exported in [*export.sessions(), *export.only_remembered()]:
             error: InvalidInputError | ConflictError | None = None
-            left_out = 0
+            left_out = memories = missing = 0
             try:
                 if dry_run:
                     status = _compare(log, exported)
+                    memories = len(export.memories.get(exported.session_id, ())) if status == "new" else 0
                 else:
                     answer = import_checked(log.backend, export, exported, documents=file.documents)
-                    left_out = answer.snapshots_left_out
+                    left_out, memories = answer.snapshots_left_out, answer.memories
+                    missing = export.left_out(exported, answer)
                     status = "new" if answer.status == "imported" else "same"
             except (InvalidInputError, ConflictError) as refusal:
                 status, error = "refused", refusal
@@ -48,14 +50,19 @@ def run(log: Turnlog, file: SourceFile, dry_run: bool) -> Iterator[SessionReport
                 SHAPE,
                 exported.session_id,
                 exported.session_id,
-                status,
+                status if exported.head or error is not None else "skipped",
                 messages=exported.messages,
                 present=exported.messages if status == "same" else 0,
                 written=exported.messages if status == "new" and not dry_run else 0,
                 changed=_as_refs(export, exported) if status == "new" else [],
-                warnings=[SourceRemark("snapshots", "snapshot_left_out")] * left_out,
+                warnings=[SourceRemark("snapshots", "snapshot_left_out")] * left_out
+                + [SourceRemark("memory.jsonl", "memory_left_out")] * missing,
+                memories=memories,
                 error=error,
             )
+        if unknown := len(export.memories.get("", ())):
+            warnings = [SourceRemark("memory.jsonl", "memory_left_out")] * unknown
+            yield SessionReport(file.name, SHAPE, "", "", "skipped", warnings=warnings)
 
 
 def _as_refs(export: ExportFile, exported: ExportedSession) -> list[SourceRemark]:

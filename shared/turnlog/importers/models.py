@@ -319,7 +319,7 @@ class SessionReport:
     ``refused`` (``error`` says why; nothing was written after it) or ``skipped`` (nothing to import). Of the source's
     ``messages``, ``present`` were in the log before and ``written`` were appended. ``changed`` lists messages that were changed
     to fit, ``skipped`` entries that are not messages and are kept in metadata. ``more`` counts messages of the log that the
-    source does not have.
+    source does not have, ``memories`` facts of long-term memory that came with an export.
     """
 
     file: str
@@ -331,6 +331,7 @@ class SessionReport:
     present: int = 0
     written: int = 0
     more: int = 0
+    memories: int = 0
     changed: list[SourceRemark] = field(default_factory=list)
     skipped: list[SourceRemark] = field(default_factory=list)
     warnings: list[SourceRemark] = field(default_factory=list)
@@ -356,11 +357,12 @@ class SessionReport:
         )
 
     def as_json(self) -> dict[str, Any]:
-        names = ("file", "shape", "session_id", "source_id", "status", "messages", "present", "written", "more")
+        names = ("file", "shape", "session_id", "source_id", "status")
+        counts = ("messages", "present", "written", "more", "memories")
         lists = {name: list(map(asdict, getattr(self, name))) for name in ("changed", "skipped", "warnings")}
         times = {"first_at": self.first_at, "last_at": self.last_at}
         error = {"code": self.error.error_code, "detail": self.error.detail} if self.error is not None else None
-        return {**{name: getattr(self, name) for name in names}, **lists, **times, "error": error}
+        return {**{name: getattr(self, name) for name in (*names, *counts)}, **lists, **times, "error": error}
 
 
 @dataclass(slots=True)
@@ -398,7 +400,10 @@ class Report:
             "totals": {
                 "sessions": len(rows),
                 "status": dict(sorted(counts.items())),
-                **{name: sum(getattr(row, name) for row in rows) for name in ("messages", "present", "written")},
+                **{
+                    name: sum(getattr(row, name) for row in rows)
+                    for name in ("messages", "present", "written", "memories")
+                },
                 **{name: self.reasons(name) for name in ("changed", "skipped", "warnings")},
             },
         }

@@ -39,20 +39,14 @@ MAX_FACTS = 500
 """Facts per person. Beyond it, replaced facts are deleted first, then the least confirmed, then the oldest."""
 MAX_TEXT_CHARS, MAX_SUBJECT_CHARS = 300, 80
 _TRIES = 10
+SessionFact = tuple[str, MemoryFact]
+"""The id of a session, and a fact of it."""
 
 
-@lazy_dataclass(frozen=True, slots=True)
-class SessionFact:
-    """A fact, and the session that it came from."""
-
-    fact: MemoryFact
-    session_id: str
-
-    @property
-    def order(self) -> tuple[int, int, str, str]:
-        """A key that sorts facts by time."""
-        fact = self.fact
-        return fact.time_ms, fact.position, self.session_id, fact.text
+def _order(statement: SessionFact) -> tuple[int, int, str, str]:
+    """Return a key that sorts facts by time."""
+    session_id, fact = statement
+    return fact.time_ms, fact.position, session_id, fact.text
 
 
 def normal(text: str) -> str:
@@ -71,28 +65,29 @@ def memories_of(statements: Iterable[SessionFact], id_of: Callable[[str], str]) 
     The order of ``statements`` does not matter.
     """
     by_text = dict[str, list[SessionFact]]()
-    for statement in statements:
-        by_text.setdefault(normal(statement.fact.text), []).append(statement)
-    newest = {text: max(repeats, key=lambda repeat: repeat.order) for text, repeats in by_text.items()}
-    subjects, current = {statement.fact.subject for statement in newest.values()} - {""}, dict[str, str]()
-    about = {text: [newest[text].fact.subject, claim_of(text)] for text in newest}
-    for text, statement in newest.items():
+    for statement in sorted(statements, key=_order):
+        by_text.setdefault(normal(statement[1].text), []).append(statement)
+    subjects, current = {repeats[-1][1].subject for repeats in by_text.values()} - {""}, dict[str, str]()
+    about = {text: [repeats[-1][1].subject, claim_of(text)] for text, repeats in by_text.items()}
+    for text, repeats in by_text.items():
         for subject in subjects.intersection(about[text]):
-            if subject not in current or newest[current[subject]].order < statement.order:
+            if subject not in current or _order(by_text[current[subject]][-1]) < _order(repeats[-1]):
                 current[subject] = text
     memories = list[Memory]()
-    for text, statement in newest.items():
+    for text, repeats in by_text.items():
+        session_id, fact = repeats[-1]
         winner = next((winner for subject in about[text] if (winner := current.get(subject, text)) != text), text)
         memories.append(
             Memory(
                 id=id_of(text),
-                text=statement.fact.text,
-                created_ms=statement.fact.time_ms,
-                kind=statement.fact.kind,
-                session_id=statement.session_id,
-                position=statement.fact.position,
+                text=fact.text,
+                created_ms=fact.time_ms,
+                kind=fact.kind,
+                session_id=session_id,
+                position=fact.position,
                 replaced_by=id_of(winner) if winner != text else None,
-                confirmations=len({(other.session_id, other.fact.position) for other in by_text[text]}),
+                confirmations=len({(other_id, other.position) for other_id, other in repeats}),
+                facts=tuple(repeats),
             )
         )
     return sorted(memories, key=newest_first, reverse=True)
@@ -236,7 +231,7 @@ class EmbeddedMemory:
 
 
 def _facts_in(parts: Iterable[_Part]) -> Iterator[SessionFact]:
-    return (SessionFact(fact, part.session_id) for part in parts for fact in part.facts)
+    return ((part.session_id, fact) for part in parts for fact in part.facts)
 
 
 def _id_of(owner: Owner) -> Callable[[str], str]:

@@ -8,7 +8,9 @@ from pydantic import Field
 
 from turnlog.core.errors import SessionExistsError
 from turnlog.core.limits import MAX_POSITION
+from turnlog.core.memory import MemoryKind
 from turnlog.core.models import Answer, Body, JsonObjectField, SnapshotName
+from turnlog.core.times import LAST_MS
 from turnlog.jobs.models import Job
 from turnlog.routing import HttpRequest, Query, Response, Route, read_body
 from turnlog.sessions.document_models import MAX_WRITTEN, Base64, Key
@@ -64,15 +66,25 @@ class ExportedSnapshot(Body):
     metadata: JsonObjectField | None
 
 
+class ExportedFact(Body):
+    """A fact of a memory. Of the facts with one ``subject`` the newest is used."""
+
+    kind: MemoryKind
+    text: Annotated[str, Field(min_length=1, max_length=4_000)]
+    subject: Annotated[str, Field(max_length=4_000)]
+    position: Annotated[int, Field(ge=1, le=MAX_POSITION)]
+    time_ms: Annotated[int, Field(ge=-62_135_596_800_000, le=LAST_MS)]
+
+
 class ImportCommits(Body):
     """Commits of an exported session, in order, as lines of its ``log.jsonl``.
 
-    With the last commits, or after them, come lines of ``documents.jsonl`` and of ``snapshots.jsonl``. ``head`` and ``hash``
-    are the session's, from the manifest. The session appears with its last commit; with ``more``, it appears with a later
-    request that has no ``more``.
+    With the last commits, or after them, come lines of ``documents.jsonl`` and of ``snapshots.jsonl``, and facts of
+    ``memory.jsonl``. ``head`` and ``hash`` are the session's, from the manifest; ``head`` is 0 where only memories are left.
+    The session appears with its last commit; with ``more``, it appears with a later request that has no ``more``.
     """
 
-    head: Annotated[int, Field(ge=1, le=MAX_POSITION)]
+    head: Annotated[int, Field(ge=0, le=MAX_POSITION)]
     hash: Hash
     commits: Annotated[list[str | JsonObjectField], Field(max_length=1_000)] = Field(
         default_factory=list, description="Lines as text, or as JSON objects, which makes long lines shorter"
@@ -81,6 +93,7 @@ class ImportCommits(Body):
     snapshots: Annotated[list[ExportedSnapshot], Field(max_length=MAX_WRITTEN)] = Field(
         default_factory=list, description="A `full` one comes back as a `ref`"
     )
+    memories: Annotated[list[ExportedFact], Field(max_length=100)] = Field(default_factory=list)
     more: bool = Field(
         default=False, description="More lines follow in a later request: the session does not appear yet"
     )
@@ -90,13 +103,15 @@ class Imported(Answer):
     """The state of an import.
 
     ``status`` is ``partial`` while something is missing, and ``existing`` for a session that already existed with this
-    history up to ``head`` or beyond. ``snapshots_left_out`` counts the snapshots whose commit the imported log does not have.
+    history up to ``head`` or beyond. ``snapshots_left_out`` counts the snapshots whose commit the imported log does not have,
+    ``memories`` those that the embedded engine keeps now.
     """
 
     session_id: str
     status: Literal["partial", "imported", "existing"]
     position: int
     snapshots_left_out: int = 0
+    memories: int = 0
 
 
 def never_added(session_id: str) -> SessionExistsError:

@@ -8,11 +8,11 @@ equal session from. The file does not name the owner.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from hashlib import file_digest, sha256
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from turnlog import __version__
@@ -22,6 +22,7 @@ from turnlog.core.identity import Owner, safe_id
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_POSITION
+from turnlog.core.memory import Memory, MemoryFact, Offloaded
 from turnlog.core.times import MINUTE_MS
 from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
@@ -59,6 +60,9 @@ from turnlog.snapshots.materialise import Materialiser
 from turnlog.snapshots.restore import add_restore_note
 from turnlog.snapshots.segment_format import SealedCommit
 from turnlog.snapshots.segments import stored_commits
+
+if TYPE_CHECKING:
+    from turnlog.memory.embedded import EmbeddedMemory
 
 MAX_POSITIONS = 1_024
 """Longest history that a request exports itself; a longer one is exported by a job."""
@@ -197,10 +201,16 @@ class ExportSessions:
         engine, after = self.memory(), None
         while engine is not None:
             page = engine.page(owner, limit=_PAGE_MEMORIES, after=after)
-            yield from (encode_json(memory_answer(memory).model_dump()) for memory in page.memories)
+            yield from map(_memory_line, page.memories)
             after = page.next
             if after is None:
                 return
+
+
+def _memory_line(memory: Memory) -> bytes:
+    """Return a memory as the API shows it, with its facts."""
+    facts = [{"session_id": session_id, **asdict(fact)} for session_id, fact in memory.facts]
+    return encode_json({**memory_answer(memory).model_dump(), "facts": facts})
 
 
 def _member(archive: ZipFile, name: str, lines: Iterable[bytes]) -> JsonObject:
@@ -220,10 +230,17 @@ def _member(archive: ZipFile, name: str, lines: Iterable[bytes]) -> JsonObject:
 class ImportSessions:
     """Use case: import one batch of a session's commits. The whole batch is checked before any of it is written."""
 
-    def __init__(self, log: SessionLog, materialiser: Materialiser, documents: DocumentStore) -> None:
+    def __init__(
+        self,
+        log: SessionLog,
+        materialiser: Materialiser,
+        documents: DocumentStore,
+        get_memory: Callable[[], EmbeddedMemory | None],
+    ) -> None:
         self._log = log
         self._materialiser = materialiser
         self._documents = documents
+        self._get_memory = get_memory
 
     def __call__(self, owner: Owner, session_id: str, body: ImportCommits) -> Imported:
         keys = SessionKeys(owner, session_id)
@@ -231,6 +248,13 @@ class ImportSessions:
         writings = [exported_writing(document, f"/documents/{index}") for index, document in enumerate(body.documents)]
         check_distinct([writing.key for writing in writings])
         snapshots = [exported_record(line, f"/snapshots/{index}") for index, line in enumerate(body.snapshots)]
+        facts = [MemoryFact(**line.model_dump()) for line in body.memories]
+        if not (body.head or body.commits or writings or snapshots):
+            is_gone = self._log.commits.find_tail(keys) is None
+            count = self._remember(keys, facts) if is_gone else 0
+            return Imported(
+                session_id=session_id, status="partial" if body.more else "imported", position=0, memories=count
+            )
         first = position_in(body.commits[0])[0] if body.commits else body.head + 1
         if first > 1 and self._log.items.get_many([keys.meta]).get(keys.meta, {}).get(MATERIALISING) != token:
             return self._existing(keys, body)
@@ -238,7 +262,7 @@ class ImportSessions:
             newest = self._materialiser.ending_at(keys, body.head)
             if newest is None or newest.hash.hex() != body.hash:
                 raise ConflictError(f"the commit before position {body.head + 1} is not here yet", code="import_gap")
-            return self._rest(keys, body, newest, writings, snapshots, token)
+            return self._rest(keys, body, newest, (writings, snapshots, facts), token)
         commits = self._checked(keys, first, body)
         if first == 1:
             event = next(iter(commits[0].events), None)
@@ -250,27 +274,32 @@ class ImportSessions:
                 except NotFoundError as error:
                     raise id_taken(keys.session_id) from error
         self._materialiser.add(keys, commits, _no_blob)
-        return self._rest(keys, body, commits[-1].commit.header, writings, snapshots, token)
+        return self._rest(keys, body, commits[-1].commit.header, (writings, snapshots, facts), token)
 
     def _rest(
         self,
         keys: SessionKeys,
         body: ImportCommits,
         newest: Header,
-        writings: Sequence[DocumentWrite],
-        snapshots: Sequence[Record],
+        parts: tuple[Sequence[DocumentWrite], Sequence[Record], Sequence[MemoryFact]],
         token: bytes,
     ) -> Imported:
-        """Write the documents and snapshots, and show the session when nothing more is to follow."""
-        if (writings or snapshots) and newest.last < body.head:
-            raise InvalidInputError("documents and snapshots must not come before the last commit", code="bad_export")
+        """Write documents, snapshots and memories, and show the session when nothing more is to follow."""
+        if any(parts) and newest.last < body.head:
+            message = "documents, snapshots and memories must not come before the last commit"
+            raise InvalidInputError(message, code="bad_export")
+        writings, snapshots, facts = parts
         if writings:
             # Existing documents stay: another try wrote them, or somebody who has seen the session since.
             self._documents.write_many(keys, writings)
         pairs = zip(body.snapshots, snapshots, strict=True)
         left_out = sum(not self._put_snapshot(keys, line, record) for line, record in pairs)
         answer = Imported(
-            session_id=keys.session_id, status="partial", position=newest.last, snapshots_left_out=left_out
+            session_id=keys.session_id,
+            status="partial",
+            position=newest.last,
+            snapshots_left_out=left_out,
+            memories=self._remember(keys, facts),
         )
         if newest.last < body.head or body.more:
             return answer
@@ -279,6 +308,17 @@ class ImportSessions:
             newest = add_restore_note(self._log, keys, newest, token, {"imported": True, "position": newest.last})
         self._materialiser.finish(keys, newest, token)
         return answer.model_copy(update={"status": "imported", "position": body.head})
+
+    def _remember(self, keys: SessionKeys, facts: Sequence[MemoryFact]) -> int:
+        """Store facts as a part of the session, once; return their number. Other engines make memories of their own."""
+        memory = self._get_memory() if facts else None
+        if memory is None:
+            return 0
+        part_id, now = short_hash(repr(facts)).hex(), self._log.clock.now_ms()
+        part = Offloaded(
+            part_id, keys.owner, keys.session_id, facts[0].position, facts[-1].position, now, "ended", tuple
+        )
+        return memory.add(part, facts)
 
     def _put_snapshot(self, keys: SessionKeys, line: ExportedSnapshot, record: Record) -> bool:
         """Store a snapshot as a ``ref``. Return False when the log has not the commit that it was made at.

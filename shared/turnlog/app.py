@@ -223,7 +223,7 @@ class Application:
 
     # summaries
     extracts: Summariser = use_case("summaries.summarisers.ExtractiveSummariser", "lazy_counter")
-    spending: Spending = use_case("summaries.budget.Spending", "items", "clock", "ids")
+    spending: Spending = use_case("summaries.budget.Spending", "items", "clock", "ids", "signals")
     compress_session: CompressSessions = use_case(
         *("summaries.compress.CompressSessions", "log", "lazy_counter", "summariser", "extracts", "start_job"),
         longest_summary_ms="longest_summary_ms",
@@ -388,9 +388,7 @@ class Application:
         seconds, limit = self.settings.summary_timeout_seconds, self.settings.summary_tokens_per_day
         chat = self._summary_model or make_chat_model(self.settings)
         model = ModelSummariser(chat, self.lazy_counter, self.clock, self.ids, timeout_seconds=seconds)
-        return SummariseWithinBudget(
-            model, self.extracts, self.spending, self.lazy_counter, tokens_per_day=limit, signals=self.signals
-        )
+        return SummariseWithinBudget(model, self.extracts, self.spending, self.lazy_counter, tokens_per_day=limit)
 
     @property
     def longest_summary_ms(self) -> int:

@@ -273,12 +273,10 @@ def test_a_model_costs_a_summary_one_get_and_two_puts(moto: Harness) -> None:
     for is_model in (False, True):
         extractive = moto.app.summariser
         if is_model:
-            spending = Spending(moto.app.engine.items, moto.clock, SequentialIds())
+            spending = Spending(moto.app.engine.items, moto.clock, SequentialIds(), moto.app.signals)
             model = ScriptedSummariser(["All of it was about one order."])
             counter = moto.app.counter
-            within = SummariseWithinBudget(
-                model, extractive, spending, counter, tokens_per_day=100_000, signals=moto.app.signals
-            )
+            within = SummariseWithinBudget(model, extractive, spending, counter, tokens_per_day=100_000)
             summarise_with(moto.app, within)
         session = moto.log(*OWNER).sessions.create(f"session-000{is_model:d}")
         for at in range(12):

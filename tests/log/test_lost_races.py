@@ -109,7 +109,7 @@ def forget_two(harness: Harness) -> tuple[Call, Call, Call]:
 
 
 def spend(harness: Harness) -> tuple[Call, Call]:
-    spending = Spending(harness.app.engine.items, harness.clock, harness.app.ids)
+    spending = Spending(harness.app.engine.items, harness.clock, harness.app.ids, harness.app.signals)
     assert spending.reserve("acme", 10, limit=100) is not None
 
     def is_spent() -> None:
@@ -139,7 +139,7 @@ def test_d2_who_loses_every_race_says_so_and_the_same_call_is_done_when_it_is_ov
 
 def spend_two(harness: Harness) -> tuple[Call, Call, Call]:
     call, _ = spend(harness)
-    spending = Spending(harness.app.engine.items, harness.clock, harness.app.ids)
+    spending = Spending(harness.app.engine.items, harness.clock, harness.app.ids, harness.app.signals)
 
     def are_spent() -> None:
         assert spending.of_day("acme", harness.clock.now_ms()) == Spent(reserved=10 + 2 * 20)

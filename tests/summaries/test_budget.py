@@ -38,7 +38,7 @@ REFUSED = SummaryRefusedError("no", details={"reason": "empty", "input_tokens": 
 
 
 def spending(harness: Harness) -> Spending:
-    return Spending(harness.app.engine.items, harness.clock, harness.app.ids)
+    return Spending(harness.app.engine.items, harness.clock, harness.app.ids, harness.app.signals)
 
 
 def with_model(harness: Harness, *outcomes: Outcome, limit: int = 1_000_000) -> tuple[Session, ScriptedSummariser]:
@@ -50,7 +50,6 @@ def with_model(harness: Harness, *outcomes: Outcome, limit: int = 1_000_000) -> 
         spending(harness),
         counter,
         tokens_per_day=limit,
-        signals=harness.app.signals,
     )
     summarise_with(harness.app, composed)
     return filled(harness.log(), 10), model
@@ -169,7 +168,7 @@ def test_a_budget_that_others_change_at_every_try_is_busy(harness: Harness) -> N
             pauses.append(seconds)
             assert other.reserve("acme", 1, limit=1_000) is not None
 
-    counted = Spending(harness.app.engine.items, Racing(), harness.app.ids)
+    counted = Spending(harness.app.engine.items, Racing(), harness.app.ids, harness.app.signals)
     reservation = counted.reserve("acme", 400, limit=1_000)
     assert reservation is not None and pauses == []
     other.reserve("acme", 1, limit=1_000)
@@ -243,8 +242,8 @@ def test_a_model_costs_one_get_and_two_puts(harness: Harness) -> None:
 def test_a_request_without_a_tenant_is_not_counted(harness: Harness) -> None:
     counter = EstimateCounter()
     model = ScriptedSummariser([PAID, REFUSED])
-    extracts, signals = ExtractiveSummariser(counter), harness.app.signals
-    composed = SummariseWithinBudget(model, extracts, spending(harness), counter, tokens_per_day=0, signals=signals)
+    extracts = ExtractiveSummariser(counter)
+    composed = SummariseWithinBudget(model, extracts, spending(harness), counter, tokens_per_day=0)
     before = harness.faults.calls
     assert composed.summarise(SummaryRequest("", (), 100)) == PAID
     assert composed.summarise(SummaryRequest("", (), 100)).summariser == "extractive-4 (refused: empty)"
@@ -264,10 +263,9 @@ def test_the_operator_is_told_what_calls_took_and_what_was_over_the_budget() -> 
     composed = SummariseWithinBudget(
         model,
         ExtractiveSummariser(counter),
-        Spending(items, FixedClock(), SequentialIds()),
+        Spending(items, FixedClock(), SequentialIds(), Counts()),
         counter,
         tokens_per_day=2_007,
-        signals=Counts(),
     )
     for _ in range(4):
         composed.summarise(SummaryRequest("", (), 100, "acme"))
@@ -282,10 +280,9 @@ def test_a_call_needs_tokens_for_its_prompt_its_texts_and_its_answer(missing_tok
     composed = SummariseWithinBudget(
         ScriptedSummariser([PAID]),
         ExtractiveSummariser(counter),
-        Spending(SqliteItemTable(SqliteDatabase(MEMORY)), FixedClock(), SequentialIds()),
+        Spending(SqliteItemTable(SqliteDatabase(MEMORY)), FixedClock(), SequentialIds(), LoggedSignals()),
         counter,
         tokens_per_day=tokens - missing_tokens,
-        signals=LoggedSignals(),
     )
     assert composed.summarise(SummaryRequest(texts[0], loops, 100, "acme", texts[1:2])).summariser == summariser
 
@@ -297,6 +294,6 @@ def test_v2_logs_have_counts_and_reasons_only(harness: Harness, caplog: pytest.L
     session.compress(keep_loops=5)
     session.compress(keep_loops=0)
     ours = [record.getMessage() for record in caplog.records if record.name == "turnlog"]
-    assert "a summary took 900 tokens in, 100 out of bedrock:m" in ours
+    assert "the model took 900 tokens in, 100 out" in ours
     assert "a summary is not by bedrock:m: refused: empty" in ours
     assert "canary" not in "\n".join(ours)

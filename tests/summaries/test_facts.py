@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import Harness
 from tests.summaries.server import ModelServer, Reply
 from tests.support.composed import application
-from turnlog.app import Application
+from turnlog.app import Application, LoggedSignals
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
+from turnlog.core.errors import SummaryRefusedError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import MadeFacts, SpokenMessage
 from turnlog.engines.sqlite import MEMORY, SqliteDatabase
@@ -137,11 +139,34 @@ def test_a_call_needs_tokens_for_its_prompt_an_answer_and_600_characters_of_each
     made = FactsWithinBudget(
         NamedFacts("model", asked),
         NamedFacts("rules", asked),
-        Spending(SqliteItemTable(SqliteDatabase(MEMORY)), FixedClock(), SequentialIds()),
+        Spending(SqliteItemTable(SqliteDatabase(MEMORY)), FixedClock(), SequentialIds(), LoggedSignals()),
         counter,
         tokens_per_day=tokens - missing_tokens,
     )("acme", [SpokenMessage(2, "user", text, 0), SpokenMessage(3, "assistant", "Yes.", 0)])
     assert (asked, made) == ([name], MadeFacts((), 10, 1))
+
+
+@pytest.mark.every_engine
+def test_the_operator_is_told_what_memory_took_and_what_was_over_the_budget(harness: Harness) -> None:
+    counts = list[tuple[str, int]]()
+
+    class Counts:
+        """`Signals` that are kept."""
+
+        def count(self, name: str, value: int = 1) -> None:
+            counts.append((name, value))
+
+    class Refused(NamedFacts):
+        """A model whose answer is paid for and of no use."""
+
+        def facts(self, messages: Iterable[SpokenMessage]) -> MadeFacts:
+            raise SummaryRefusedError("no", details={"reason": "no_facts", "input_tokens": 300, "output_tokens": 7})
+
+    spending, counter = Spending(harness.app.items, harness.clock, harness.app.ids, Counts()), EstimateCounter()
+    rules, message = NamedFacts("rules", []), SpokenMessage(2, "user", "I prefer tea.", 0)
+    for model, limit in ((NamedFacts("model", []), 5_000), (Refused("model", []), 5_000), (Refused("model", []), 10)):
+        FactsWithinBudget(model, rules, spending, counter, tokens_per_day=limit)("acme", [message])
+    assert counts == [("summary_tokens", 11), ("summary_tokens", 307), ("summary_over_budget", 1)]
 
 
 def test_an_outage_is_waited_for_and_made_good_by_the_model(server: ModelServer) -> None:

@@ -51,10 +51,11 @@ class Spending:
     Takes a get and a put before a call and a put after it; more if several calls of a tenant write at the same time.
     """
 
-    def __init__(self, items: ItemTable, clock: Clock, ids: IdSource) -> None:
+    def __init__(self, items: ItemTable, clock: Clock, ids: IdSource, signals: Signals) -> None:
         self._items = items
         self._clock = clock
         self._ids = ids
+        self._signals = signals
 
     def of_day(self, tenant_id: str, now_ms: int) -> Spent:
         """Return the tokens that a tenant has spent on the day (UTC) of ``now_ms``."""
@@ -68,6 +69,7 @@ class Spending:
         """
         reservation = self.reserve(tenant_id, estimate, limit=limit)
         if reservation is None:
+            self._signals.count("summary_over_budget")
             _warn(tenant_id, _day(self._clock.now_ms()), limit)
             return None
         try:
@@ -84,6 +86,9 @@ class Spending:
         return result
 
     def _settle(self, reservation: Reservation, input_tokens: int, output_tokens: int) -> None:
+        if tokens := input_tokens + output_tokens:
+            self._signals.count("summary_tokens", tokens)
+            _log.info("the model took %d tokens in, %d out", input_tokens, output_tokens)
         # What was paid for is not thrown away in an outage: the reservation then counts as spent.
         with suppress(UnavailableError):
             self.settle(reservation, input_tokens=input_tokens, output_tokens=output_tokens)
@@ -174,7 +179,6 @@ class SummariseWithinBudget:
     spending: Spending
     counter: TokenCounter
     tokens_per_day: int
-    signals: Signals
 
     @property
     def name(self) -> str:
@@ -190,14 +194,8 @@ class SummariseWithinBudget:
                 tenant_id, estimate, lambda: self.model.summarise(request), limit=self.tokens_per_day
             )
         except SummaryRefusedError as error:
-            if tenant_id:
-                self._report(error)
             return self._extracted(request, f"refused: {error.reason}")
-        if summary is None:
-            self.signals.count("summary_over_budget")
-            return self._extracted(request, "over_budget")
-        self._report(summary)
-        return summary
+        return summary if summary is not None else self._extracted(request, "over_budget")
 
     def _extracted(self, request: SummaryRequest, reason: str) -> Summarised:
         _log.info("a summary is not by %s: %s", self.model.name, reason)
@@ -210,10 +208,3 @@ class SummariseWithinBudget:
         texts += [text for loop in request.loops for text in (loop.asked, loop.reply, *loop.calls)]
         text_tokens = sum(self.counter.count(text) + _LINE_TOKENS for text in texts if text)
         return _PROMPT_TOKENS + text_tokens + request.max_tokens
-
-    def _report(self, result: Summarised | SummaryRefusedError) -> None:
-        """Tell the operator what a call took."""
-        if tokens := result.input_tokens + result.output_tokens:
-            self.signals.count("summary_tokens", tokens)
-            spent = (result.input_tokens, result.output_tokens)
-            _log.info("a summary took %d tokens in, %d out of %s", *spent, self.model.name)

@@ -323,8 +323,16 @@ def test_search_and_windows_may_ask_the_one_embedding_model() -> None:
     document = template().document
     assert document["Conditions"]["HasRerankModel"] == {"Fn::Not": [{"Fn::Equals": [{"Ref": "RerankModel"}, ""]}]}
     pattern = re.compile(document["Parameters"]["RerankModel"]["AllowedPattern"])
-    assert all(map(pattern.match, ("", "amazon.titan-embed-text-v2:0", "cohere.embed-multilingual-v3")))
+    assert all(
+        map(pattern.match, ("", "cohere.embed-v4:0", "amazon.titan-embed-text-v2:0", "cohere.embed-multilingual-v3"))
+    )
     assert not any(map(pattern.match, ("*", "amazon.titan-embed*", "amazon.nova-lite-v1:0", "x/titan-embed")))
+    profiles = (
+        "us.cohere.embed-v4:0",
+        "global.cohere.embed-v4:0",
+        "arn:aws:bedrock:eu-west-1::foundation-model/cohere.embed-v4:0",
+    )
+    assert not any(map(pattern.match, profiles)), "its role could not call them"
     time_out = Settings().rerank_timeout_seconds
     assert all(2 * time_out + 3 < functions()[name]["Timeout"] for name in rerank), (
         "the question's vector, then those of what was found"

@@ -281,7 +281,7 @@ class Application:
     )
     export_session: ExportSessions = use_case(
         *("snapshots.exports.ExportSessions", "log", "payloads", "engine.blobs", "links", "start_job"),
-        *("get_visible_memory", "documents"),
+        *("get_visible_memory", "documents", "snapshot_logs"),
     )
     import_session: ImportSessions = use_case(
         "snapshots.exports.ImportSessions", "log", "materialiser", "documents", "get_embedded_memory"

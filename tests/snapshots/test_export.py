@@ -970,3 +970,44 @@ def test_a_session_is_not_seen_before_it_is_whole_whatever_an_erased_one_has_lef
     harness.log().sessions.import_(io.BytesIO(data), session_id="t")
     assert harness.log().sessions.get("t").info().messages == 30
     assert all(seen), "only when its first commit is whole"
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("is_swept", [False, True], ids=["expired", "its log is erased"])
+def test_everything_of_a_person_has_what_full_snapshots_of_expired_sessions_hold(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, is_swept: bool
+) -> None:
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", 64)
+    log, eve = harness.log(), harness.log(user="eve")
+    session = log.sessions.create("s", ttl_days=1)
+    for at in range(30):
+        session.append({"role": "user", "content": f"{at} {noise(3_000)}"}, {"role": "assistant", "content": "ok"})
+    session.create_snapshot("early", kind="full")
+    session.append({"role": "user", "content": noise(400_000)})
+    messages = list(session.messages())
+    head = session.info().head
+    session.create_snapshot("late", kind="full")
+    session.append({"role": "user", "content": "in no snapshot"})
+    log.sessions.create("refs", ttl_days=1).create_snapshot("ref")
+    erased = log.sessions.create("erased", ttl_days=1)
+    erased.create_snapshot("gone", kind="full")
+    erased.erase()
+    harness.clock.advance(2 * 86_400)
+    if is_swept:
+        log.run_jobs()
+        harness.clock.advance(3_600)
+        log.run_jobs()
+    data = exported(log)
+    assert [entry["session_id"] for entry in json.loads(members(data)["manifest.json"])["sessions"]] == ["s"]
+    (answer,) = eve.sessions.import_(io.BytesIO(data))
+    assert (answer.status, answer.position, answer.snapshots_left_out) == ("imported", head, 0)
+    copy = eve.sessions.get("s")
+    assert [message.body for message in copy.messages()] == [message.body for message in messages]
+    assert sorted((snapshot.name, snapshot.kind) for snapshot in copy.snapshots()) == [
+        ("early", "ref"),
+        ("late", "ref"),
+    ]
+    assert copy.restore_snapshot("early", session_id="early").messages == 60
+    log.erase_me()
+    log.run_jobs()
+    assert len(list(copy.messages())) == 61

@@ -8,6 +8,7 @@ equal session from. The file does not name the owner.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import file_digest, sha256
@@ -63,6 +64,7 @@ from turnlog.snapshots.segments import stored_commits
 
 if TYPE_CHECKING:
     from turnlog.memory.embedded import EmbeddedMemory
+    from turnlog.snapshots.read import SnapshotLogs
 
 MAX_POSITIONS = 1_024
 """Longest history that a request exports itself; a longer one is exported by a job."""
@@ -82,6 +84,7 @@ class ExportSessions:
     start_job: StartJobs
     memory: Callable[[], MemoryEngine | None]
     documents: DocumentStore
+    logs: SnapshotLogs
 
     def __call__(self, owner: Owner, session_id: str, body: ExportSession, *, key: str | None = None) -> Export | Job:
         keys = SessionKeys(owner, session_id)
@@ -116,12 +119,14 @@ class ExportSessions:
         sessions = list[JsonObject]()
         with ZipFile(file, "w", ZIP_DEFLATED) as archive:
             for session_id in session_ids if session_ids is not None else self._all_of(owner):
+                keys = SessionKeys(owner, session_id)
                 try:
-                    sessions.append(self._session(archive, SessionKeys(owner, session_id)))
+                    sessions.append(self._session(archive, keys, self.log.records.every(keys.snapshots)))
                 except NotFoundError:
-                    # A listed session that is being created, or was deleted since.
+                    # A listed session that has expired, is being created, or was deleted since.
                     if session_ids is not None:
                         raise
+                    sessions += self._expired(archive, keys)
             manifest: JsonObject = {"format": FORMAT, "version": FORMAT_VERSION, "made_by": f"turnlog {__version__}"}
             manifest["sessions"] = cast("JsonValue", sessions)
             if session_ids is None:
@@ -137,7 +142,17 @@ class ExportSessions:
         for items in pages(self.log.items, Query(OwnerKeys(owner).partition, DIRECTORY_FROM, DIRECTORY_TO)):
             yield from map(session_id_of, items)
 
-    def _session(self, archive: ZipFile, keys: SessionKeys) -> JsonObject:
+    def _expired(self, archive: ZipFile, keys: SessionKeys) -> Iterator[JsonObject]:
+        """Write an expired session as its last full snapshot has it, if it left one."""
+        with suppress(NotFoundError):
+            self.log.records.check_there(keys)
+            records = list(self.log.records.every(keys.snapshots))
+            full = [record for record in records if record.content["kind"] == "full"]
+            if full:
+                log, _ = self.logs.log_of(keys, max(full, key=lambda record: cast("int", record.content["position"])))
+                yield replace(self, log=log, payloads=Payloads(log.items, self.blobs))._session(archive, keys, records)
+
+    def _session(self, archive: ZipFile, keys: SessionKeys, records: Iterable[Record]) -> JsonObject:
         """Write the files of one session and return its entry in the manifest.
 
         They show the session at its current head. Documents are those that exist when they are read.
@@ -148,7 +163,7 @@ class ExportSessions:
         state = state_at(self.log, keys, header.last_state)
         answer = session_answer(keys, current, header)
         description = {**answer.model_dump(exclude={"user"}), "settings": settings_object(current.settings)}
-        redacted, records = dict[int, int](), self.log.records.every(keys.snapshots)
+        redacted = dict[int, int]()
         members = {
             "session.json": [encode_json(description)],
             "messages.jsonl": self._messages(keys, header, redacted),

@@ -12,9 +12,10 @@ import zipfile
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from pydantic import Field
 
 from tests.conftest import DATA, SAMPLES, Harness, sqlite_harness
 from tests.support.erasing import TOMBSTONE, of_session, worked
@@ -32,11 +33,13 @@ from turnlog.core import positions as borders
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, SessionExistsError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
+from turnlog.core.models import Body
 from turnlog.engines import SystemClock
 from turnlog.jobs.models import Job
 from turnlog.log.keys import SessionKeys
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
+from turnlog.snapshots import export_routes
 from turnlog.snapshots import exports as export_service
 
 pytestmark = pytest.mark.usefixtures("by_bucket")
@@ -772,6 +775,39 @@ def test_a_hostile_file_is_refused_and_nothing_of_it_is_seen(harness: Any) -> No
             other.sessions.import_(io.BytesIO(make(result)), session_id="x")
         assert raised.value.error_code == code, name
         assert unseen(other, "x", []), name
+
+
+@pytest.mark.every_engine
+def test_an_older_service_and_a_newer_file_say_what_to_upgrade(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Older(Body):
+        """The request of a service that knows neither snapshots nor memories."""
+
+        head: int
+        hash: str
+        commits: list[str] = Field(default_factory=list)
+        more: bool = False
+        documents: ClassVar[tuple[()]] = ()
+        snapshots: ClassVar[tuple[()]] = ()
+        memories: ClassVar[tuple[()]] = ()
+
+    session, other = filled(harness.log(), 4), harness.log(user="eve")
+    session.create_snapshot("named")
+    data = exported(session)
+    newer = zipped({**members(data), **_manifest_of(data, version=99, made_by="turnlog 9.0")})
+    with pytest.raises(InvalidInputError, match=r"version 99 \(made by turnlog 9\.0\).*up to 2: upgrade") as raised:
+        other.sessions.import_(io.BytesIO(newer))
+    assert raised.value.error_code == "newer_export"
+    monkeypatch.setattr(export_routes, "ImportCommits", Older)
+    with pytest.raises(InvalidInputError, match=r"service is older.*upgrade.*unknown field 'snapshots'") as raised:
+        other.sessions.import_(io.BytesIO(data))
+    assert raised.value.error_code == "newer_export"
+    assert unseen(other, "s", [])
+
+
+def _manifest_of(data: bytes, **changes: object) -> dict[str, bytes]:
+    return {"manifest.json": json.dumps({**json.loads(members(data)["manifest.json"]), **changes}).encode()}
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,14 @@ def import_checked(
         body = {"head": exported.head, "hash": exported.hash, **part}
         if following is not None and "commits" not in following:
             body["more"] = True
-        answer: Imported = backend.call("import_session", path=path, body=body)
+        try:
+            answer: Imported = backend.call("import_session", path=path, body=body)
+        except InvalidInputError as error:
+            unknown = (problem.pointer for problem in error.problems if problem.code == "extra_forbidden")
+            if all(pointer.count("/") > 1 for pointer in unknown):
+                raise
+            detail = f"the service is older than this client and cannot import the export: upgrade it ({error.detail})"
+            raise InvalidInputError(detail, code="newer_export", problems=error.problems) from error
         if on_positions is not None:
             on_positions(answer.position)
         left_out, memories = left_out + answer.snapshots_left_out, memories + answer.memories
@@ -469,8 +476,8 @@ def _check_format(manifest: Mapping[str, Any]) -> None:
         raise _bad(f"it is {str(manifest['format'])[:80]!r}, not {FORMAT!r}")
     if manifest["version"] not in READ_VERSIONS:
         by = str(manifest.get("made_by"))[:80]
-        message = f"the export is version {manifest['version']!r} (made by {by}); this is {READ_VERSIONS[-1]}"
-        raise InvalidInputError(message, code="newer_export")
+        message = f"the export is version {manifest['version']!r} (made by {by}), and this Turnlog reads versions up to"
+        raise InvalidInputError(f"{message} {READ_VERSIONS[-1]}: upgrade it", code="newer_export")
 
 
 def _bad(detail: str) -> InvalidInputError:

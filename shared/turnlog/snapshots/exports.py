@@ -147,9 +147,10 @@ class ExportSessions:
         with suppress(NotFoundError):
             self.log.records.check_there(keys)
             records = list(self.log.records.every(keys.snapshots))
-            full = [record for record in records if record.content["kind"] == "full"]
-            if full:
-                log, _ = self.logs.log_of(keys, max(full, key=lambda record: cast("int", record.content["position"])))
+            for record in sorted(
+                records, key=lambda record: (record.content["kind"] == "full", cast("int", record.content["position"]))
+            )[-1:]:
+                log, _ = self.logs.log_of(keys, record)  # raises NotFoundError for a ref
                 yield replace(self, log=log, payloads=Payloads(log.items, self.blobs))._session(archive, keys, records)
 
     def _session(self, archive: ZipFile, keys: SessionKeys, records: Iterable[Record]) -> JsonObject:
@@ -263,10 +264,8 @@ class ImportSessions:
         writings = [exported_writing(document, f"/documents/{index}") for index, document in enumerate(body.documents)]
         check_distinct([writing.key for writing in writings])
         snapshots = [exported_record(line, f"/snapshots/{index}") for index, line in enumerate(body.snapshots)]
-        facts = [MemoryFact(**line.model_dump()) for line in body.memories]
         if not (body.head or body.commits or writings or snapshots):
-            is_gone = self._log.commits.find_tail(keys) is None
-            count = self._remember(keys, facts) if is_gone else 0
+            count = self._remember(keys, body) if self._log.commits.find_tail(keys) is None else 0
             return Imported(
                 session_id=session_id, status="partial" if body.more else "imported", position=0, memories=count
             )
@@ -277,7 +276,7 @@ class ImportSessions:
             newest = self._materialiser.ending_at(keys, body.head)
             if newest is None or newest.hash.hex() != body.hash:
                 raise ConflictError(f"the commit before position {body.head + 1} is not here yet", code="import_gap")
-            return self._rest(keys, body, newest, (writings, snapshots, facts), token)
+            return self._rest(keys, body, newest, writings, snapshots, token)
         commits = self._checked(keys, first, body)
         if first == 1:
             event = next(iter(commits[0].events), None)
@@ -289,21 +288,20 @@ class ImportSessions:
                 except NotFoundError as error:
                     raise id_taken(keys.session_id) from error
         self._materialiser.add(keys, commits, _no_blob)
-        return self._rest(keys, body, commits[-1].commit.header, (writings, snapshots, facts), token)
+        return self._rest(keys, body, commits[-1].commit.header, writings, snapshots, token)
 
     def _rest(
         self,
         keys: SessionKeys,
         body: ImportCommits,
         newest: Header,
-        parts: tuple[Sequence[DocumentWrite], Sequence[Record], Sequence[MemoryFact]],
+        writings: Sequence[DocumentWrite],
+        snapshots: Sequence[Record],
         token: bytes,
     ) -> Imported:
         """Write documents, snapshots and memories, and show the session when nothing more is to follow."""
-        if any(parts) and newest.last < body.head:
-            message = "documents, snapshots and memories must not come before the last commit"
-            raise InvalidInputError(message, code="bad_export")
-        writings, snapshots, facts = parts
+        if (writings or snapshots or body.memories) and newest.last < body.head:
+            raise InvalidInputError("documents and snapshots must not come before the last commit", code="bad_export")
         if writings:
             # Existing documents stay: another try wrote them, or somebody who has seen the session since.
             self._documents.write_many(keys, writings)
@@ -314,7 +312,7 @@ class ImportSessions:
             status="partial",
             position=newest.last,
             snapshots_left_out=left_out,
-            memories=self._remember(keys, facts),
+            memories=self._remember(keys, body),
         )
         if newest.last < body.head or body.more:
             return answer
@@ -324,16 +322,14 @@ class ImportSessions:
         self._materialiser.finish(keys, newest, token)
         return answer.model_copy(update={"status": "imported", "position": body.head})
 
-    def _remember(self, keys: SessionKeys, facts: Sequence[MemoryFact]) -> int:
-        """Store facts as a part of the session, once; return their number. Other engines make memories of their own."""
-        memory = self._get_memory() if facts else None
+    def _remember(self, keys: SessionKeys, body: ImportCommits) -> int:
+        """Store memories as a part of the session, once; return their number. Other engines make their own."""
+        memory = self._get_memory() if body.memories else None
         if memory is None:
             return 0
-        part_id, now = short_hash(repr(facts)).hex(), self._log.clock.now_ms()
-        part = Offloaded(
-            part_id, keys.owner, keys.session_id, facts[0].position, facts[-1].position, now, "ended", tuple
-        )
-        return memory.add(part, facts)
+        facts = [MemoryFact(**line.model_dump()) for line in body.memories]
+        part_id = short_hash(repr(facts)).hex()
+        return memory.add(Offloaded(part_id, keys.owner, keys.session_id, 1, body.head, 0, "ended", tuple), facts)
 
     def _put_snapshot(self, keys: SessionKeys, line: ExportedSnapshot, record: Record) -> bool:
         """Store a snapshot as a ``ref``. Return False when the log has not the commit that it was made at.

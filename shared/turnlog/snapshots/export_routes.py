@@ -8,7 +8,6 @@ from pydantic import Field
 
 from turnlog.core.errors import SessionExistsError
 from turnlog.core.limits import MAX_POSITION
-from turnlog.core.memory import MemoryKind
 from turnlog.core.models import Answer, Body, JsonObjectField, SnapshotName
 from turnlog.core.times import LAST_MS
 from turnlog.jobs.models import Job
@@ -69,7 +68,7 @@ class ExportedSnapshot(Body):
 class ExportedFact(Body):
     """A fact of a memory. Of the facts with one ``subject`` the newest is used."""
 
-    kind: MemoryKind
+    kind: Literal["entity", "preference", "decision", "other"]
     text: Annotated[str, Field(min_length=1, max_length=4_000)]
     subject: Annotated[str, Field(max_length=4_000)]
     position: Annotated[int, Field(ge=1, le=MAX_POSITION)]

@@ -721,6 +721,7 @@ def test_a_model_that_fails_leaves_a_session_that_goes_on(session: Session) -> N
         ),
         ({"input_tokens": 9.0, "output_tokens": 3}, {"input_tokens": 9, "output_tokens": 3}),
         ({"cost": 0.5}, {"cost": 0.5}),
+        ({"cost": float("inf")}, None),
         ({"total_tokens": 12}, None),
         ({"input_tokens": -1, "output_tokens": 3}, None),
         ({"input_tokens": float("nan"), "output_tokens": 3}, None),

@@ -32,6 +32,15 @@ def talked(session: Session, first: int, last: int) -> None:
         session.append(*turn(number, words=40))
 
 
+def said_early(harness: Harness) -> tuple[Session, int]:
+    """A session that says the canary in its second loop, and its position."""
+    session = harness.log().sessions.create("s")
+    session.append(*turn(1))
+    position = session.append({"role": "user", "content": CANARY}).first
+    talked(session, 2, 7)
+    return session, position
+
+
 def shown(session: Session) -> str:
     """The window's text, with the summary in it."""
     return repr(session.context(policy=POLICY, budget=6_000).messages)
@@ -90,10 +99,7 @@ def test_e5_a_summary_that_was_made_after_the_redaction_stays(harness: Harness, 
 
 @pytest.mark.every_engine
 def test_e5_the_first_summary_of_a_redacted_session_is_in_its_export(harness: Harness) -> None:
-    session = harness.log().sessions.create("s")
-    session.append(*turn(1))
-    position = session.append({"role": "user", "content": CANARY}).first
-    talked(session, 2, 7)
+    session, position = said_early(harness)
     worked(harness, session.redact(position))
     session.compress(keep_loops=1)
     copy = Turnlog.open("memory://")
@@ -182,10 +188,7 @@ def test_e5_an_overwritten_summary_is_not_current_and_the_next_one_covers_all_of
 
 @pytest.mark.every_engine
 def test_e5_a_summary_that_was_begun_before_the_redaction_is_not_published(harness: Harness) -> None:
-    session = harness.log().sessions.create("s")
-    session.append(*turn(1))
-    position = session.append({"role": "user", "content": CANARY}).first
-    talked(session, 2, 7)
+    session, position = said_early(harness)
     jobs = []
 
     class Redacting(ScriptedSummariser):

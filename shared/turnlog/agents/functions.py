@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from enum import Enum
 from functools import partial
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -300,7 +301,8 @@ def reply_of(value: Any, format: str) -> Reply:
 def _counted(usage: Mapping[str, Any], format: str) -> Mapping[str, float] | None:
     """Return the token counts and the cost of a reply, by Turnlog's names or the provider's; None without any."""
     counts: dict[str, float] = {**(usage_of(format, usage) or usage_of("openai_responses", usage) or {})}
-    return counts | {name: usage[name] for name in ("cost",) if isinstance(usage.get(name), int | float)} or None
+    cost = usage.get("cost")
+    return counts | ({"cost": cost} if isinstance(cost, int | float) and isfinite(cost) else {}) or None
 
 
 def failure_of(value: Any, reply: Reply) -> str | None:

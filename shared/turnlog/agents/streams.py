@@ -118,9 +118,9 @@ def usage_of(format: str, counts: object) -> dict[str, int] | None:
     """Return a provider's token counts as a usage object, cached input included; None without those of input and output."""
     output_name, input_name, *others = _COUNTS[format]
     numbers = {name: int(value) for name, value in mapping_or_empty(counts).items() if _is_count(value)}
-    if input_name not in numbers or output_name not in numbers:
-        return None
     input_tokens = sum(numbers.get(name, 0) for name in (input_name, *others))
+    if input_name not in numbers or output_name not in numbers or input_tokens > MAX_TOKENS:
+        return None
     return {"input_tokens": input_tokens, "output_tokens": numbers[output_name]}
 
 

@@ -182,7 +182,7 @@ def tool_of_part(part: JsonObject) -> str | None:
 
 
 def _options(part: JsonObject) -> JsonObject | None:
-    """Return what the SDK keeps for a provider; None without it, but for reasoning."""
+    """Return the options that the SDK keeps for a provider. Reasoning always has some, other parts may have None."""
     options = part.get("providerMetadata", part.get("callProviderMetadata", part.get("providerOptions"))) or {}
     return {"providerOptions": options} if options or part["type"] == "reasoning" else None
 

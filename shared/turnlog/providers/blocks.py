@@ -260,7 +260,7 @@ def legal_tool_name(name: str) -> str:
 
 _OPEN, _CLOSE = "<turnlog-data kind={kind!r}>", "</turnlog-data>"
 _BETWEEN = r"[^\w -,.-~]*"
-"""What a reader may overlook between the letters of a tag: dashes, and what is invisible or at least no letter."""
+"""Characters between the letters of a tag that a reader may not see: dashes, and all but letters, digits and ASCII signs."""
 _MARK = re.compile(rf"<(?=[^\w!-.:-~]*(?i:{_BETWEEN.join('turnlogdata')}))")
 SYSTEM_KIND = "system message"
 

@@ -31,7 +31,7 @@ MAX_QUESTION_WORDS = 64
 NEIGHBOURS = {0: 100, 1: 50, 2: 25, 3: 10, -1: 30, -2: 15, -3: 6}
 """Weights of a word in percent by the distance to the message that it counts for: its own, those after it, those before it."""
 NEIGHBOUR_WORDS = 80
-"""Words of a message that count for its neighbours. Of a longer one, each word counts for less: a long answer has words of much."""
+"""Up to so many words of a message count in full for its neighbours; each word of a longer one counts for less."""
 PART_WEIGHT = 0.25
 """Weight of a single CJK character of a question that has its neighbours too, and of a part of a name in it."""
 TERM_WEIGHT = 2
@@ -48,7 +48,7 @@ _LANE = 8 * array("I").itemsize
 """Bits of a lane. Counts of many rows stand in one integer, a lane for each row, so one multiplication adds to each row the
 weighted counts of the rows around it."""
 _PARTS = 8
-"""A word counts so many times for its own message, and for the neighbours as often, or less often, down to once."""
+"""A word counts so many times for its own message. For the neighbours it counts as often, or less often if its message is long."""
 _SIGNS = bytes([0, *[1] * 255])
 _EMOJI = "\u2600-\u27bf\u2b50\u2b55\U0001f000-\U0001faff"
 _SPACELESS = "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff"
@@ -195,14 +195,14 @@ class _Term(NamedTuple):
     places: bytes
 
     def lanes(self, rows: Sequence[int], parts: Sequence[int]) -> tuple[int, int]:
-        """Return the counts of rows as lanes of an integer, and the same counts, each times its part, for neighbours."""
+        """Return two integers with a lane for each row: its count for itself, and its count times its part for its neighbours."""
         counts = itemgetter(*rows)(self.counts)
         own, near = array("I", counts), array("I", map(mul, counts, parts))
         return int.from_bytes(own.tobytes(), "little"), int.from_bytes(near.tobytes(), "little")
 
 
 def _parts_of(lengths: Sequence[int], rows: Sequence[int]) -> list[int]:
-    """Return how many times a word of each row counts for the neighbours: `_PARTS`, or less if the row is long."""
+    """Return how many times a word of each row counts for its neighbours: `_PARTS` times, less often in a long row."""
     sizes = map(max, itemgetter(*rows)((*lengths, *[0] * BLOCK)), repeat(NEIGHBOUR_WORDS))
     return [_PARTS * NEIGHBOUR_WORDS // size or 1 for size in sizes]
 

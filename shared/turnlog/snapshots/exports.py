@@ -147,10 +147,10 @@ class ExportSessions:
         with suppress(NotFoundError):
             self.log.records.check_there(keys)
             records = list(self.log.records.every(keys.snapshots))
-            for record in sorted(
-                records, key=lambda record: (record.content["kind"] == "full", cast("int", record.content["position"]))
-            )[-1:]:
-                log, _ = self.logs.log_of(keys, record)  # raises NotFoundError for a ref
+            full = [record for record in records if record.content["kind"] == "full"]
+            if full:
+                newest = max(full, key=lambda record: cast("int", record.content["position"]))
+                log, _ = self.logs.log_of(keys, newest)
                 yield replace(self, log=log, payloads=Payloads(log.items, self.blobs))._session(archive, keys, records)
 
     def _session(self, archive: ZipFile, keys: SessionKeys, records: Iterable[Record]) -> JsonObject:
@@ -323,7 +323,7 @@ class ImportSessions:
         return answer.model_copy(update={"status": "imported", "position": body.head})
 
     def _remember(self, keys: SessionKeys, body: ImportCommits) -> int:
-        """Store memories as a part of the session, once; return their number. Other engines make their own."""
+        """Store the imported memories once, in the embedded engine; return their number, 0 with another engine."""
         memory = self._get_memory() if body.memories else None
         if memory is None:
             return 0

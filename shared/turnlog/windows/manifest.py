@@ -176,7 +176,7 @@ def _parts_of(loop: Loop, notes: Sequence[int], unit_of_results: Mapping[int, Un
 
 
 def _stretches(loop: Loop) -> list[list[Unit]]:
-    """Return the units of a loop, each alone, but together the steps in a row of one note."""
+    """Return the units of a loop in lists: one for each unit, and one for all steps of the same note."""
     begins, stretches = {note.at for note in loop.notes}, list[list[Unit]]()
     for unit in loop.units:
         continues = unit.level == "digest" and unit.position not in begins

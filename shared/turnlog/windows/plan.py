@@ -307,7 +307,7 @@ class WindowPlan:
 
 
 def _breaks_of_reserve(view: WindowDraft, recall: RecallMessages, room: int) -> Iterator[EpochStart]:
-    """Yield since when as much is set aside as now: less was for the first loops."""
+    """Yield the first loop from which on as much room was set aside as now; the room grows with the first loops."""
     reserve = recall.reserve(view, room)
     for count, loop in enumerate(view.loops):
         if recall.reserve(replace(view, loops=view.loops[: count + 1]), room) == reserve:

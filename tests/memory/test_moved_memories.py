@@ -18,7 +18,7 @@ from turnlog import import_files
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
 from turnlog.client.model import Turnlog
-from turnlog.core.errors import InvalidInputError
+from turnlog.core.errors import ConflictError, InvalidInputError
 from turnlog.core.identity import Owner
 from turnlog.core.memory import MemoryFact
 from turnlog.engines import SystemClock
@@ -129,6 +129,14 @@ def test_more_facts_than_one_request_takes_and_a_session_that_exists_gets_none(h
     assert (answer.status, answer.memories, told(bob)) == ("existing", 0, [])
     (answer,) = eve.sessions.import_(io.BytesIO(data))
     assert (answer.memories, told(eve)) == (230, before)
+
+
+def test_a_request_that_brings_nothing_imports_no_session(harness: Harness) -> None:
+    body: dict[str, Any] = {"head": 0, "hash": "0" * 32, "commits": []}
+    for more in (False, True):
+        with pytest.raises(ConflictError, match="not here yet"):
+            harness.log().backend.call("import_session", path={"session_id": "b"}, body={**body, "more": more})
+    assert list(harness.log().sessions.list()) == []
 
 
 def members_without_memory(data: bytes) -> bytes:

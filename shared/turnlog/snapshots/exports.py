@@ -264,7 +264,7 @@ class ImportSessions:
         writings = [exported_writing(document, f"/documents/{index}") for index, document in enumerate(body.documents)]
         check_distinct([writing.key for writing in writings])
         snapshots = [exported_record(line, f"/snapshots/{index}") for index, line in enumerate(body.snapshots)]
-        if not (body.head or body.commits or writings or snapshots):
+        if body.memories and not (body.head or body.commits or writings or snapshots):
             count = self._remember(keys, body) if self._log.commits.find_tail(keys) is None else 0
             return Imported(
                 session_id=session_id, status="partial" if body.more else "imported", position=0, memories=count

@@ -204,6 +204,37 @@ def test_a_result_far_behind_its_call_and_late_ones_are_found(log: Turnlog) -> N
     assert session.recall("3.1").content is None
 
 
+def test_a_call_and_its_result_are_found_over_the_borders_of_forks_and_rewinds(log: Turnlog) -> None:
+    session = log.sessions.create("s")
+    session.append(user("go"), calls("late"))
+    for number in range(12):
+        if number % 2:
+            head = session.append(user("a mistake")).first - 1
+            session.rewind(head)
+        else:
+            session = session.fork(f"fork-{number}")
+        session.append(user(f"go on {number}"))
+    position = session.append(result("late", "at last")).first
+    for recalled in (session.recall("3.0"), session.recall(call_id="late")):
+        assert (recalled.ref, recalled.content, recalled.position) == ("3.0", "at last", position)
+
+
+def test_a_result_hundreds_of_commits_behind_its_call_is_found_or_the_answer_says_how_far_it_looked(
+    log: Turnlog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = log.sessions.create("s")
+    session.append(user("go"), calls("late", "never"))
+    for number in range(200):
+        session.append(user(f"go on {number}"))
+    session.append(result("late", "at last"))
+    assert session.recall("3.0").content == "at last"
+    assert session.recall("3.1").note == "this call has no result"
+    monkeypatch.setattr("turnlog.search.recall.POSITIONS", 50)
+    note = "this call has no result up to position 71; the search went no further: use its call_id"
+    assert session.recall("3.0").note == session.recall("3.1").note == note
+    assert session.recall(call_id="late").found is False, "it is further back than the search goes"
+
+
 def test_a_commit_that_is_missing_between_a_call_and_its_result_is_named(harness: Any) -> None:
     session = harness.log().sessions.create("s")
     for message in (user("go"), calls("a"), user("and?"), result("a", "late")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import cast
 
 from turnlog.core.calls import OpenCalls, Ref, id_key, is_ref, pair, parse_ref
@@ -11,10 +12,10 @@ from turnlog.core.identity import Owner
 from turnlog.core.json_values import JsonObject, json_or_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Block, ToolCall, ToolResult
-from turnlog.core.positions import VisibleRanges
 from turnlog.core.recall_calls import MADE_ID
 from turnlog.core.times import rfc3339
 from turnlog.log.commit import Commit, checked_chain
+from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys
 from turnlog.log.reading import Located, located, newest_pages, with_bodies
 from turnlog.providers.blocks import placeholder_text
@@ -24,11 +25,13 @@ from turnlog.search.text_parts import Extract, capped, part_of
 from turnlog.sessions.session_log import SessionLog
 
 MISS = "Tool call result not found"
-NEXT_COMMITS = (4, 64, 64)
-"""Numbers of commits after a call that are read for its result, one request each, until the result is found."""
-BACK_PAGES = 4
-"""Pages that are searched backwards for a call id, each of at most 1 MB; the first page has `FIRST_COMMITS` commits."""
+NEXT_COMMITS = (4, 64)
+"""Numbers of commits in the first two pages that are read for a call's result. Later pages have up to 1 MB."""
 FIRST_COMMITS = 64
+"""Number of commits in the first page that is searched backwards for a call id."""
+PAGES, POSITIONS = 32, 4_096
+"""After so many pages or positions a search for a call id or a result stops. Each page is one request, and a page ends where a
+fork or a rewind begins."""
 _NEWEST_REFS = 8
 
 
@@ -38,15 +41,14 @@ class _Place:
 
     ref: Ref
     commits: list[Commit]
-    is_all: bool = False
+    newest: Header
+    """The header of the log's end. A result that a rewind has hidden does not answer a visible call."""
     others: tuple[Ref, ...] = ()
-    view: VisibleRanges | None = None
-    """The visible ranges. A result that a rewind has hidden does not answer a visible call."""
 
     def located(self, log: SessionLog, keys: SessionKeys, commits: Sequence[Commit]) -> list[Located]:
         """Return the messages of commits; for a visible call only the visible messages."""
-        messages, view = located(log.commits, keys, commits), self.view
-        if view is None or view.is_cut or not view.shows(self.ref.position):
+        messages, view = located(log.commits, keys, commits), self.newest.view
+        if view.is_cut or not view.shows(self.ref.position):
             return messages
         return [message for message in messages if view.shows(message.event.position)]
 
@@ -69,12 +71,12 @@ class RecallCalls:
         is_position = query.ref is not None and is_ref(f"{query.ref}.0")
         if query.ref is not None:
             ref = parse_ref(f"{query.ref}.0" if is_position else query.ref, pointer="/query/ref")
-            place, hint = self._by_ref(keys, ref, self._log.commits.tail(keys).header.view)
+            place, hint = self._by_ref(keys, ref, self._log.commits.tail(keys).header)
         else:
             place, hint = self._by_id(keys, requested)
         if place is None:
             return self._miss(keys, requested, hint)
-        call_place, result_place = self._call_and_result(keys, place)
+        call_place, result_place, searched_to = self._call_and_result(keys, place)
         if call_place is None:
             message = self._message(keys, place) if is_position else None
             if message is None:
@@ -100,7 +102,9 @@ class RecallCalls:
             media=_media(call_message.message.content, query) if is_position and call_message.message else None,
         )
         if result_place is None:
-            return answer.model_copy(update={"note": "this call has no result"})
+            until = f" up to position {searched_to}; the search went no further: use its call_id"
+            note = "this call has no result" + (until if searched_to < place.newest.last else "")
+            return answer.model_copy(update={"note": note})
         result_message, result = result_place
         part = extract(_text(result.content), query.max_tokens - arguments.tokens)
         return answer.model_copy(
@@ -116,24 +120,25 @@ class RecallCalls:
             }
         )
 
-    def _by_ref(self, keys: SessionKeys, ref: Ref, view: VisibleRanges | None = None) -> tuple[_Place | None, str]:
+    def _by_ref(self, keys: SessionKeys, ref: Ref, newest: Header) -> tuple[_Place | None, str]:
         commits = checked_chain(next(self._log.commits.stored.back(keys, ref.position, limit=1), ()))
         if not commits:
             raise NotFoundError(f"no session {keys.session_id!r}")
         if commits[0].header.last < ref.position:
             return None, f"position {ref.position} is beyond the newest, {commits[0].header.last}"
-        return _Place(ref, commits, view=view), ""
+        return _Place(ref, commits, newest), ""
 
     def _by_id(self, keys: SessionKeys, call_id: str) -> tuple[_Place | None, str]:
         """Return the place of the newest call with an id, and other such calls on its page; else None and a hint.
 
-        The search stops after `BACK_PAGES` pages; the hint then names the oldest position that was searched.
+        The search stops after `PAGES` or `POSITIONS`; the hint then names the oldest position that was searched.
         """
-        key, later, oldest = id_key(call_id), list[Commit](), 0
+        key, later = id_key(call_id), list[Commit]()
         if not key:
             raise InvalidInputError.at("/query/call_id", "call_id is empty")
-        for commits in newest_pages(self._log.commits, keys, pages=BACK_PAGES, first_limit=FIRST_COMMITS):
-            later, oldest = [*commits, *later], commits[0].header.first
+        for commits in newest_pages(self._log.commits, keys, pages=PAGES, first_limit=FIRST_COMMITS):
+            later = [*commits, *later]
+            newest, oldest = later[-1].header, later[0].header.first
             uses = [
                 Ref(message.event.position, index)
                 for message in reversed(located(self._log.commits, keys, commits))
@@ -142,41 +147,43 @@ class RecallCalls:
             ]
             if uses:
                 start = next(index for index, commit in enumerate(later) if commit.header.last >= uses[0].position)
-                return _Place(uses[0], later[start:], is_all=True, others=tuple(uses[1 : 1 + _NEWEST_REFS])), ""
+                return _Place(uses[0], later[start:], newest, tuple(uses[1 : 1 + _NEWEST_REFS])), ""
+            if newest.last - oldest >= POSITIONS:
+                break
         match = MADE_ID.fullmatch(call_id)
         if match is not None:
-            return self._by_ref(keys, Ref(int(match[1]), int(match[2])))
+            return self._by_ref(keys, Ref(int(match[1]), int(match[2])), newest)
         if oldest <= 1:
             return None, "no call of this session has this id"
         return None, f"no call from position {oldest} on has this id; the search went no further back: use a ref"
 
     def _call_and_result(
         self, keys: SessionKeys, place: _Place
-    ) -> tuple[tuple[Located, ToolCall] | None, tuple[Located, ToolResult] | None]:
-        """Return the call and its newest result, each with its message; None for a call or result that is not there.
+    ) -> tuple[tuple[Located, ToolCall] | None, tuple[Located, ToolResult] | None, int]:
+        """Return the call and its newest result, each with its message, and the position up to which a result was searched.
 
-        Reads commits after the call's until one has a result, at most the numbers of `NEXT_COMMITS`.
+        A call or result that is not there is None. Reads commits after the call's until one has a result.
         """
         ref = place.ref
         messages = place.located(self._log, keys, place.commits)
         call_message = next((message for message in messages if message.event.position == ref.position), None)
         if call_message is None or ref.index >= len(call_message.facts.calls):
-            return None, None
+            return None, None, 0
         # Earlier calls that are still open after this commit: later results may belong to them.
         opened = place.commits[0].header.flow.open_calls
         first = place.commits[0].header.first
         before = OpenCalls(tuple(call for call in opened.calls if call.ref.position < first))
         answered = _result_place(messages, ref, before)
-        batches = iter(() if place.is_all else NEXT_COMMITS)
-        commits, last = place.commits, place.commits[-1]
-        while answered is None and (limit := next(batches, None)) is not None:
-            page = next(self._log.commits.stored.on(keys, last.header.last + 1, limit=limit, exact=True), ())
-            if not page:
-                break
+        commits, last, sizes = place.commits, place.commits[-1].header.last, iter(NEXT_COMMITS)
+        later = self._log.commits.stored.on(keys, last + 1, limit=lambda _: next(sizes, None), exact=True)
+        pages = islice(later, PAGES)
+        while (
+            answered is None and last < min(place.newest.last, ref.position + POSITIONS) and (page := next(pages, ()))
+        ):
             more = checked_chain(page)
-            if more[0].header.first != last.header.last + 1:
-                raise self._log.commits.missing(keys, last.header.last + 1)
-            commits, last = [*commits, *more], more[-1]
+            if more[0].header.first != last + 1:
+                raise self._log.commits.missing(keys, last + 1)
+            commits, last = [*commits, *more], more[-1].header.last
             messages = place.located(self._log, keys, commits)
             answered = _result_place(messages, ref, before)
         result_message = next((item for item in messages if answered and item.event.position == answered[0]), None)
@@ -185,7 +192,8 @@ class RecallCalls:
         calling, result = call_message.message, results[0].message if results else None
         assert calling is not None  # noqa: S101 - fetched
         call_place = (call_message, calling.tool_calls[ref.index])
-        return call_place, (results[0], result.tool_results[answered[1]]) if answered and result is not None else None
+        result_place = (results[0], result.tool_results[answered[1]]) if answered and result is not None else None
+        return call_place, result_place, last
 
     def _message(self, keys: SessionKeys, place: _Place) -> Located | None:
         """Return the message at a place; None when there is none."""

@@ -129,6 +129,23 @@ def test_e5_a_fork_at_an_earlier_moment_has_nothing_of_the_message(harness: Harn
 
 
 @pytest.mark.every_engine
+def test_e5_a_fork_at_an_earlier_moment_shows_nothing_of_the_message_before_the_job_runs(harness: Harness) -> None:
+    session, position = said(harness, CANARY)
+    moment = session.info().head
+    session.create_snapshot("then")
+    assert CANARY in shown(session)
+    session.redact(position)
+    restored = session.restore_snapshot("then", session_id="restored").session_id
+    for fork in (session.fork("forked", at=moment), harness.log().sessions.of(restored)):
+        again = fork.fork(f"{fork.id}-again", at=moment)
+        talked(fork, 4, 5)
+        fork.rewind(moment)
+        for branch in (fork, again):
+            assert branch.summary() is None and CANARY not in shown(branch)
+            assert not harness.log().search(CANARY).results
+
+
+@pytest.mark.every_engine
 def test_e5_a_rewind_to_before_the_redaction_brings_no_summary_of_the_message_back(harness: Harness) -> None:
     session, position = said(harness, CANARY)
     moment = session.info().head

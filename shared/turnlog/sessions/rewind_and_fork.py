@@ -149,12 +149,15 @@ class ForkOrigin:
         shared = log.commits.holding(self._parent, position)
         log.items.put(item_at(self._parent.fork(keys.session_id), {"c": log.clock.now_ms()}))
         # An erasure of the parent that begins after this write sees the fork.
-        log.commits.tail(self._parent)
-        first, now_ms = shared.header.last + 1, log.clock.now_ms()
+        newest, before = log.commits.tail(self._parent).header, shared.header
+        first, now_ms = before.last + 1, log.clock.now_ms()
+        if newest.redacted != before.redacted:
+            # The parent's log up to here does not say what was redacted later.
+            before = replace(before, redacted=first)
         view = _view_after_rewind(log, self._parent, self.header, position=first)
         begins_alike = all(getattr(settings, name) == getattr(self.settings, name) for name in WINDOW_SETTINGS)
         header = replace(
-            _header_as_of(self.header, shared.header, view, kind="f", now_ms=now_ms),
+            _header_as_of(self.header, before, view, kind="f", now_ms=now_ms),
             last_settings=first,
             last_frame=self.header.last_frame if begins_alike else first,
             ttl_days=settings.ttl_days or 0,
@@ -164,7 +167,7 @@ class ForkOrigin:
             keys,
             Draft(header, (event,)),
             nonce=log.ids.nonce(),
-            previous=shared.header.hash,
+            previous=before.hash,
             stamp=request.stamp if request is not None else b"",
             fork_of=(self._parent, position),
         )
@@ -179,6 +182,6 @@ class ForkOrigin:
             if before.last_state:
                 state = state_at(log, self._parent, before.last_state)
                 write_state_cache(log, keys, state, rewound=header.rewound)
-            summary = summaries.current(self._parent, before.summary)
+            summary = summaries.current(self._parent, header.summary)
             if summary is not None:
                 summaries.write_cache(keys, summary.event, time_ms=summary.time_ms, rewound=header.rewound)

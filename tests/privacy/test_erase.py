@@ -258,6 +258,17 @@ def test_d2_a_fork_reads_the_same_at_every_moment_after_its_parent_is_erased(har
     assert read() == before
 
 
+def test_d2_a_fork_within_a_commit_has_the_state_of_then_after_its_parent_is_erased(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.put_state({"step": 1})  # 2
+    messages = ({"role": "user", "content": "go"}, {"role": "assistant", "content": "done"})
+    session.append(*messages, run={"iteration": 1})  # 3 to 5: the state is changed at 5
+    fork = session.fork("forked", at=3)
+    worked(harness, session.erase())
+    assert [fork.state(at=position).state for position in (1, 2, 3)] == [{}, {"step": 1}, {"step": 1}]
+    assert fork.fork("again", at=3).state(at=3).state == {"step": 1}
+
+
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
 def test_deleting_a_session_of_10_000_messages_and_50_blobs_leaves_no_content_and_its_request_count_is_reported(
     harness: Harness,

@@ -17,7 +17,7 @@ from turnlog.core.run_lease import current
 from turnlog.log.commits import Draft, Tail, WriteResult
 from turnlog.log.headers import following
 from turnlog.log.keys import SessionKeys
-from turnlog.log.reading import commit_at, position_of_moment
+from turnlog.log.reading import header_of_moment
 from turnlog.log.request_keys import RequestKey, raw_request_key
 from turnlog.sessions.session_log import LogUseCase, SessionLog, check_active
 from turnlog.sessions.state_routes import AgentState, ReplaceState, StateAnswer
@@ -27,7 +27,6 @@ from turnlog.sessions.state_store import (
     next_event,
     replacing_event,
     state_at,
-    state_version_at,
     write_state_cache,
 )
 
@@ -167,8 +166,7 @@ class GetState(LogUseCase):
         if at is None:
             version = self._log.commits.tail(keys).header.last_state
         else:
-            position = position_of_moment(self._log.commits, keys, at, pointer="/query/at")
-            version = state_version_at(commit_at(self._log.commits, keys, position, pointer="/query/at"), position)
+            version = header_of_moment(self._log.commits, keys, at, pointer="/query/at").last_state
         return _answer(state_at(self._log, keys, version))
 
 

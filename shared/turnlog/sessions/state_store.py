@@ -12,8 +12,6 @@ from turnlog.core.json_patch import OPERATION_STEPS, Patch, apply_patch, apply_p
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import Lasting, lazy_dataclass, once
 from turnlog.log.caches import reflected_position
-from turnlog.log.commit import read_commit
-from turnlog.log.commit_items import shared_position
 from turnlog.log.headers import attribute
 from turnlog.log.keys import SessionKeys, commit_sort_key
 from turnlog.log.packing import json_in, pack
@@ -186,16 +184,6 @@ def _read_steps(patches: Sequence[Patch]) -> int:
 def state_key_names(value: JsonObject) -> tuple[str, ...]:
     """Return the first names of a state, sorted, as the history lists them."""
     return tuple(sorted(value)[:MAX_LISTED_KEYS])
-
-
-def state_version_at(item: Item, position: int) -> int:
-    """Return the position of the newest state event up to ``position``, which is in the commit of ``item``."""
-    commit = read_commit(item)
-    newest = commit.header.last_state
-    if newest <= shared_position(item, position):
-        return newest
-    previous: int = commit.line(newest)["q"]
-    return previous
 
 
 def _packed_if_small(value: Any) -> bytes | None:

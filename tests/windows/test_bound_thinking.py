@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 from typing import Any
@@ -31,14 +31,14 @@ class Provider:
         assert [problem.rule for problem in found] == []
         return window
 
-    def answer(self, window: WindowAnswer, text: str = "ok") -> None:
-        """Append an answer that was made under a window."""
+    def answer(self, window: WindowAnswer, text: str = "ok", blocks: Sequence[dict[str, Any]] = ()) -> None:
+        """Append an answer that was made under a window: thinking, ``blocks`` and a text."""
         sent = self.log.lint(window.messages, format="anthropic", system=window.system)
         signature = f"SIG{next(self._numbers)}"
         assert sent.fingerprint is not None
         self.made_behind[signature] = sent.fingerprint
         thinking = {"type": "thinking", "thinking": "hm", "signature": signature}
-        message = {"role": "assistant", "content": [thinking, {"type": "text", "text": text}]}
+        message = {"role": "assistant", "content": [thinking, *blocks, {"type": "text", "text": text}]}
         self.session.append(message, window=window, format="anthropic")
 
 
@@ -62,6 +62,36 @@ def test_a_message_that_comes_while_the_model_thinks(log: Turnlog) -> None:
     newest = provider.window()
     assert newest.manifest.epoch == later.manifest.epoch and newest.prefix.broke_at is None
     assert "SIG3" in json.dumps(newest.messages), "what is made after that is bound to what is sent"
+
+
+SEARCHED = [
+    {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
+    {
+        "type": "web_search_tool_result",
+        "tool_use_id": "srvtoolu_1",
+        "content": [
+            {"type": "web_search_result", "title": "t", "url": "https://example.org", "encrypted_content": "E"}
+        ],
+    },
+]
+
+
+@pytest.mark.parametrize("blocks", [[], SEARCHED])
+@pytest.mark.parametrize("answer_open_calls", [False, True])
+def test_an_answer_behind_an_answer_whose_tools_the_provider_ran(
+    log: Turnlog, blocks: list[dict[str, Any]], answer_open_calls: bool
+) -> None:
+    """The results stand within the first answer, so a neutral message prompts the second one. Later windows lack it."""
+    session = log.sessions.create("s", recall="never")
+    provider = Provider(log, session, budget=20_000, answer_open_calls=answer_open_calls)
+    session.append({"role": "user", "content": "q1"})
+    provider.answer(provider.window(), blocks=blocks)
+    prompted = provider.window()
+    provider.answer(prompted)
+    session.append({"role": "user", "content": "q2"})
+    later = provider.window()
+    assert later.messages[: len(prompted.messages)] != prompted.messages
+    assert (later.prefix.broke_at, later.prefix.reason) == (3, "unprompted")
 
 
 @pytest.mark.parametrize("policy", ["default", "classic(5)"])

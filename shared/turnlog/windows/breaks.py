@@ -144,7 +144,7 @@ def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
     newest = turns[0][0] if is_first else 0
     for (before, role), (position, next_role) in pairwise(turns):
         unit = units.get(before)
-        is_prompted = unit is not None and bool(unit.answers) and (answer_open_calls or _is_complete(unit, position))
+        is_prompted = unit is not None and _is_prompt(unit, position, answer_open_calls=answer_open_calls)
         if role == next_role == "assistant" and not is_prompted:
             newest = position
     positions = [position for position, _ in turns]
@@ -154,6 +154,15 @@ def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
         if (_next(positions, built_at) or first) < first:
             newest = max(newest, unit.said[-1].position)
     return newest
+
+
+def _is_prompt(unit: Unit, position: int, *, answer_open_calls: bool) -> bool:
+    """Return whether the results of an answer's calls stand between it and the next answer, at ``position``.
+
+    Results within the answer, of a provider's own tools, do not.
+    """
+    completed_at = (_completed_at(unit) or position) if unit.answers else 0
+    return completed_at > unit.said[-1].position and (answer_open_calls or completed_at < position)
 
 
 def _says_nothing(entry: Entry) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turnlog import build_window
+from turnlog import Turnlog, build_window
 from turnlog.linter.rules import lint
 from turnlog.sessions.context_models import WindowAnswer
 
@@ -34,6 +34,12 @@ def output(call_id: str) -> Item:
     return {"type": "function_call_output", "call_id": call_id, "output": "found"}
 
 
+SEARCH = {
+    "type": "web_search_call",
+    "id": "ws_1",
+    "status": "completed",
+    "action": {"type": "search", "query": "x"},
+}
 STEP = [reasoning(1), call("a"), call("b"), output("a"), output("b")]
 HISTORY = [user("one"), *STEP, reply("done"), user("two")]
 """Positions 1 to 8: the calls of 3 and 4 are one answer with the reasoning before them."""
@@ -127,3 +133,36 @@ def test_calls_that_the_provider_ran_one_after_the_other_are_one_answer_only_beh
     thought = [reasoning(1)] if is_reasoned else []
     answer = window("messages(2)", [user("one"), *thought, *searches, reply("done"), user("two")])
     assert [item in answer.messages for item in searches] == [False, not is_reasoned]
+
+
+@pytest.mark.parametrize("said_by", ["authors", "windows"])
+def test_a_call_that_waits_hides_no_answer_of_another_author_or_window(log: Turnlog, said_by: str) -> None:
+    session = log.sessions.create("s", recall="never")
+    session.append(user("pay the bill, and book the room"), format="openai_responses")
+
+    def answer(author: str, *items: Item) -> None:
+        options: dict[str, Any] = {"meta": [{"author": author}] * len(items)}
+        if said_by == "windows":
+            options = {"window": session.context(format="openai_responses")}
+        session.append(*items, format="openai_responses", **options)
+
+    answer("clerk", call("waits"))
+    answer("agent", call("a"), call("b"))
+    session.append(output("a"), output("b"), format="openai_responses")
+    messages = session.context(format="openai_responses").messages
+    assert messages[-4:] == STEP[1:], "parallel calls of one answer are together"
+    assert messages[1] == call("waits") and messages[2]["call_id"] == "waits"
+
+
+@pytest.mark.parametrize("reply", [[call("b"), call("c")], [SEARCH, reply("hm")], [SEARCH, call("b")]])
+def test_an_answer_behind_a_call_that_got_a_neutral_result_leaves_the_window_as_it_was(
+    log: Turnlog, reply: list[Item]
+) -> None:
+    session = log.sessions.create("s", recall="never")
+    options: dict[str, Any] = {"format": "openai_responses", "answer_open_calls": True}
+    session.append(user("go"), call("a"), format="openai_responses")
+    before = session.context(**options)
+    session.append(*reply, format="openai_responses", window=before)
+    after = session.context(**options)
+    assert after.messages[: len(before.messages)] == before.messages
+    assert after.prefix.broke_at is None

@@ -21,7 +21,17 @@ from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.recalled import RecalledParts, RecallFor
 from turnlog.windows.text import SETTLEMENT_TOKENS, most_tokens_of_blocks, most_tokens_of_calls
-from turnlog.windows.view import CallResult, Entry, Loop, Unit, WindowDraft, is_item, is_turn, never_sent
+from turnlog.windows.view import (
+    CallResult,
+    Entry,
+    Loop,
+    Unit,
+    WindowDraft,
+    continues_answer,
+    is_item,
+    is_turn,
+    never_sent,
+)
 
 _MOST_REQUESTS = 4
 """Different budgets and policies whose sizes of a view's parts are remembered."""
@@ -344,7 +354,7 @@ def _item_groups(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
 
 def _belongs(group: Sequence[Entry], entry: Entry) -> bool:
     previous = group[-1]
-    if not (is_item(previous) and is_item(entry) and previous.loop == entry.loop):
+    if not (continues_answer(entry, previous) and previous.loop == entry.loop):
         return False
     is_silent = previous.facts.given_role != "assistant" and not previous.facts.calls
     if is_silent or not (previous.facts.calls and entry.facts.calls):

@@ -9,7 +9,7 @@ from itertools import pairwise, zip_longest
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.core.loops import is_empty
 from turnlog.core.window_parts import BreakReason, BrokeAt
-from turnlog.windows.view import Entry, Unit, WindowDraft, is_item, is_turn, never_sent
+from turnlog.windows.view import Entry, Unit, WindowDraft, continues_answer, is_item, is_turn, never_sent
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -48,8 +48,12 @@ def turns_of(view: WindowDraft) -> list[tuple[int, str]]:
     }
     # Of the items of an answer whose calls wait, the first with a call is the turn, as it is when they are sent.
     items = [entry for entry, reason in view.set_aside if reason == "open_call" and is_item(entry)]
-    leader = next((entry.position for entry in items if entry.facts.calls), None)
-    others = {entry.position for entry in items} - {leader}
+    others, has_leader = set[int](), False
+    for previous, entry in zip([None, *items], items, strict=False):
+        has_leader = has_leader and previous is not None and continues_answer(entry, previous)
+        if has_leader or not entry.facts.calls:
+            others.add(entry.position)
+        has_leader = has_leader or bool(entry.facts.calls)
     return sorted((place, role) for place, role in (waiting | aside | turns).items() if place not in others)
 
 

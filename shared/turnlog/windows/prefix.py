@@ -28,7 +28,7 @@ from turnlog.windows.plan import WindowPlan
 from turnlog.windows.prices import FENCING
 from turnlog.windows.render import PlacedTurn, placed_turns, unsigned
 from turnlog.windows.request import WindowRequest
-from turnlog.windows.view import OF_ITEMS, Entry, is_item
+from turnlog.windows.view import OF_ITEMS, Entry, continues_answer
 
 _LEAVES_OUT = frozenset({"crossing", "large_result", "summary", "compaction", "media", "not_read"})
 _CHANGES_ROOM = frozenset({"system", "policy", "budget", "redaction"})
@@ -115,7 +115,7 @@ def _newest_answer(entries: Sequence[Entry]) -> int | None:
     index = next((index for index in range(len(entries) - 1, -1, -1) if entries[index].facts.role == "assistant"), None)
     if index is None:
         return None
-    while index and is_item(entries[index]) and is_item(entries[index - 1]):
+    while index and continues_answer(entries[index], entries[index - 1]):
         index -= 1
     return entries[index].position
 

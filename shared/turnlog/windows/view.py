@@ -269,6 +269,15 @@ def is_item(entry: Entry) -> bool:
     return entry.event.format in OF_ITEMS and entry.facts.role == "assistant"
 
 
+def continues_answer(entry: Entry, previous: Entry) -> bool:
+    """Return whether two neighbours are items of one answer: of one author, and made under one window, as far as callers say so."""
+    notes, before = entry.event.notes, previous.event.notes
+    window = notes.window if notes is not None else None
+    is_of_window = window is None or (before is not None and before.window == window)
+    authors = {item.event.envelope.author for item in (entry, previous)} - {None}
+    return is_item(previous) and is_item(entry) and is_of_window and len(authors) < 2
+
+
 def never_sent(entry: Entry) -> str:
     """Return why a message is in no window at all, or an empty string."""
     if entry.event.envelope.status == "interrupted":

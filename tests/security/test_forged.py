@@ -236,3 +236,14 @@ def test_what_is_not_forged_is_taken() -> None:
                 do()
             except TurnlogError as error:
                 assert use in ("decide", "recall", "agent"), f"{use}: {error!r}"
+
+
+@pytest.mark.parametrize("position", [None, -1, 1.5, "2", ["x"], {"x": 1}, 10**12])
+def test_a_redaction_of_no_earlier_message_is_refused(position: Any) -> None:
+    def forge(changed: list[dict[str, Any]]) -> None:
+        events = (event for line in changed for event in line["events"])
+        redaction = next(event for event in events if event.get("a") == "redact")
+        redaction["md"]["position"] = position
+
+    with pytest.raises(InvalidInputError, match=r"a redaction without a position|does not lie before it"):
+        _taken(forged(forge))

@@ -21,10 +21,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from turnlog.core.errors import CorruptError, InvalidInputError, MalformedError, NewerSchemaError
 from turnlog.core.events import (
+    REDACT,
     CreateEvent,
     Event,
     ForkEvent,
     MessageEvent,
+    NoteEvent,
     Payload,
     RewindEvent,
     SettingsEvent,
@@ -194,6 +196,11 @@ def _check_event(event: Event) -> None:
         _check_settings(event.settings)
     if isinstance(event, StateEvent):
         _check_places(event.position, event.previous)
+    if isinstance(event, NoteEvent) and event.action == REDACT:
+        position = (event.metadata or {}).get("position")
+        if not isinstance(position, int):
+            raise MalformedError("a redaction without a position")
+        _check_places(event.position, position)
     if isinstance(event, RewindEvent | ForkEvent):
         _check_places(event.position, event.to if isinstance(event, RewindEvent) else event.at, *chain(*event.closed))
 

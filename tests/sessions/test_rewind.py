@@ -367,3 +367,18 @@ def test_going_back_to_a_silent_moment_is_an_activity(harness: Harness) -> None:
     assert back.expires_at > silent.expires_at
     harness.clock.advance(2 * 24 * 3600)
     assert seen(session) == ["Question 1", "Answer 1"], "it lives on"
+
+
+@pytest.mark.parametrize("to", [4, 5])
+def test_all_loops_are_listed_after_a_rewind_into_a_commit_of_several_loops(log: Turnlog, to: int) -> None:
+    session = log.sessions.create("s")
+    session.append(*said(1), *said(2), *said(3), *said(4))  # 2 to 9
+    session.rewind(to)
+    session.append(*said(2)[to - 4 :])
+    for number in range(3, 28):
+        session.append(*said(number))
+        positions = dict[int, list[int]]()
+        for message in session.messages(in_view=True):
+            positions.setdefault(message.loop or 0, []).append(message.position)
+        listed = {loop.loop: (loop.first, loop.last) for loop in session.loops()}
+        assert listed == {loop: (own[0], own[-1]) for loop, own in positions.items()}

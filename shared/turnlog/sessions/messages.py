@@ -23,7 +23,15 @@ from turnlog.log.commit import Commit
 from turnlog.log.commit_items import MAX_EVENTS, PageSize, first_position
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys, commit_sort_key
-from turnlog.log.reading import Located, header_of_moment, located, message_time, with_bodies
+from turnlog.log.reading import (
+    Located,
+    commit_at,
+    header_at,
+    header_of_moment,
+    located,
+    message_time,
+    with_bodies,
+)
 from turnlog.ports import Item
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
@@ -210,7 +218,7 @@ class ReadLoops(LogUseCase):
         log = self._log.commits
         stretches = log.view(keys, header).up_to(header.last)
         for index, (first, last) in enumerate(stretches):
-            newest = log.holding(keys, last).header
+            newest = header_at(log, keys, commit_at(log, keys, last), last)
             if newest.flow.loop.number < loop and index + 1 < len(stretches):
                 continue
             low, high = first, last

@@ -93,6 +93,9 @@ def test_the_same_is_found_whatever_is_sealed_or_lost(harness: Any) -> None:
     blobs.put(names[2], pack(Index(Fts5SearchEngine()).encode("another engine")))
     blobs.put(names[3], pack(b'{"v": 1}'))
     assert asked(session) == plain, "an index is a cache"
+    blobs.erase(segments[0].blob(keys))
+    fresh = harness.other_process().log().sessions.of("s")
+    assert asked(fresh) == plain, "a segment that a redaction has replaced meanwhile is read from the log"
     key = keys.segment(segments[1].first)
     harness.app.engine.items.delete_many([Key(key.pk, key.sk)])
     assert asked(session) == plain, "what no entry names is read from the log"

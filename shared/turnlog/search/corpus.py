@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from functools import cached_property
 from itertools import chain
@@ -17,7 +18,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, cast
 
 from turnlog.core.calls import Pairing, Ref, pair
-from turnlog.core.errors import UnavailableError
+from turnlog.core.errors import CorruptError, UnavailableError
 from turnlog.core.events import MessageEvent
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_POSITION
@@ -277,7 +278,9 @@ class SessionReader:
         index = self._indexes.read(keys, segment)
         if index is not None:
             return index
-        return self._indexes.build(self._segments.placed(keys, self._segments.commits(keys, segment)))
+        with suppress(CorruptError):  # damaged, or replaced after a redaction: the log has its messages, too
+            return self._indexes.build(self._segments.placed(keys, self._segments.commits(keys, segment)))
+        return self._between(keys, segment.first, segment.last)
 
     def _between(self, keys: SessionKeys, first: int, last: int) -> Index:
         commits = self._log.commits.range(keys, first, last)

@@ -10,15 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, Literal
 
-from turnlog.client import (
-    Backend,
-    GivenMessage,
-    GivenPolicy,
-    Paged,
-    plain_messages,
-    policy_field,
-    sent_settings,
-)
+from turnlog.client import Backend, GivenMessage, GivenPolicy, Paged, plain_messages, policy_field, sent_settings
 from turnlog.client.aws import Aws
 from turnlog.client.conversation import ConversationCalls, RunCalls
 from turnlog.client.documents import Documents

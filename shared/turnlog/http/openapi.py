@@ -130,10 +130,7 @@ def _responses(route: Route) -> JsonObject:
         file: JsonObject = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
         responses["200"] = {"description": route.summary, "content": file}
     elif not responses:
-        responses["200"] = {
-            "description": route.summary,
-            "content": {"application/json": {"schema": _FREE_OBJECT}},
-        }
+        responses["200"] = {"description": route.summary, "content": {"application/json": {"schema": _FREE_OBJECT}}}
     if route.answers:
         stored = _content("StoredAnswer")
         responses["303"] = {"description": "The answer is too large to be sent; see Location", "content": stored}

@@ -9,13 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from turnlog.core.errors import (
-    InvalidInputError,
-    MalformedError,
-    NotFoundError,
-    TurnlogError,
-    UnavailableError,
-)
+from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner, correlation_id, owner_of_ids, serving
 from turnlog.core.json_values import JsonObject, parse_strict_json, without_none
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -120,12 +114,7 @@ class ListJobs:
         self._log = log
 
     def __call__(
-        self,
-        owner: Owner,
-        *,
-        limit: int = 20,
-        cursor: str | None = None,
-        status: JobStatus | None = None,
+        self, owner: Owner, *, limit: int = 20, cursor: str | None = None, status: JobStatus | None = None
     ) -> JobPage:
         scope = f"jobs {owner.tenant_id} {owner.user_id} {status or ''}"
         records, following = self._log.page_of_records(

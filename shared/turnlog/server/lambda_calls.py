@@ -56,12 +56,7 @@ class Poller:
     """Polls one queue in a thread between `start` and `stop`. A job that its handler reports as failed becomes visible again."""
 
     def __init__(
-        self,
-        queue: JobQueue,
-        handler: Handler,
-        *,
-        clock: Clock,
-        chore: Callable[[], object] | None = None,
+        self, queue: JobQueue, handler: Handler, *, clock: Clock, chore: Callable[[], object] | None = None
     ) -> None:
         """``chore`` runs at the start and then every minute, as a schedule does in AWS."""
         self._queue = queue

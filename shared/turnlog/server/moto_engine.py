@@ -23,16 +23,7 @@ from turnlog.http.lambda_workers import make_worker
 from turnlog.ports import QUEUES, Clock, JobQueue
 from turnlog.routing import ROUTES, RouteTable, routes_of
 from turnlog.server.lambda_calls import Poller
-from turnlog.server.stack import (
-    REGION,
-    Function,
-    Stack,
-    deploy,
-    expand,
-    need_extra,
-    template_path,
-    wiring_problems,
-)
+from turnlog.server.stack import REGION, Function, Stack, deploy, expand, need_extra, template_path, wiring_problems
 from turnlog.settings import LOCAL_OPERATOR, Settings
 
 _LOCAL = {

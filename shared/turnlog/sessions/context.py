@@ -151,11 +151,7 @@ class BuildContexts:
     """
 
     def __init__(
-        self,
-        log: SessionLog,
-        summaries: Summaries,
-        models: Mapping[str, int] | None,
-        find: FindInSession,
+        self, log: SessionLog, summaries: Summaries, models: Mapping[str, int] | None, find: FindInSession
     ) -> None:
         """``find`` searches a session for the step recall."""
         self._log = log

@@ -218,11 +218,7 @@ def _check_first_state(state: JsonObject | None, schema: JsonObject | None) -> N
 
 
 def _draft(
-    keys: SessionKeys,
-    settings: SessionSettings,
-    state: JsonObject | None,
-    now: int,
-    message: Incoming | None,
+    keys: SessionKeys, settings: SessionSettings, state: JsonObject | None, now: int, message: Incoming | None
 ) -> Draft:
     header = Header(
         first=1,

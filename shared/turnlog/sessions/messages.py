@@ -23,15 +23,7 @@ from turnlog.log.commit import Commit
 from turnlog.log.commit_items import MAX_EVENTS, PageSize, first_position
 from turnlog.log.headers import Header
 from turnlog.log.keys import SessionKeys, commit_sort_key
-from turnlog.log.reading import (
-    Located,
-    commit_at,
-    header_at,
-    header_of_moment,
-    located,
-    message_time,
-    with_bodies,
-)
+from turnlog.log.reading import Located, commit_at, header_at, header_of_moment, located, message_time, with_bodies
 from turnlog.ports import Item
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of

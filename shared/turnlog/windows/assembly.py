@@ -21,17 +21,7 @@ from turnlog.providers.blocks import legal_tool_name
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.windows.recalled import RecalledParts, RecallFor
 from turnlog.windows.text import SETTLEMENT_TOKENS, most_tokens_of_blocks, most_tokens_of_calls
-from turnlog.windows.view import (
-    CallResult,
-    Entry,
-    Loop,
-    Unit,
-    WindowDraft,
-    continues_answer,
-    is_item,
-    is_turn,
-    never_sent,
-)
+from turnlog.windows.view import CallResult, Entry, Loop, Unit, WindowDraft, continues_answer, is_turn, never_sent
 
 _MOST_REQUESTS = 4
 """Different budgets and policies whose sizes of a view's parts are remembered."""
@@ -230,7 +220,7 @@ class _Grouping:
         """
         group, facts, before = self._groups.get(entry.position), entry.facts, self.befores[entry.position]
         # Reasoning at the end of a group: the item that it belongs to is missing.
-        if group is None or (is_item(group[-1]) and group[-1].facts.given_role == REASONING):
+        if group is None or group[-1].facts.given_role == REASONING:
             return None
         if not facts.calls and facts.role == "tool":
             return None
@@ -266,7 +256,7 @@ class _Grouping:
         """Return why no unit has the message."""
         if entry.position in self.waiting:
             return "open_call"
-        if entry.facts.given_role == REASONING and entry.facts.role == "assistant":
+        if entry.facts.given_role == REASONING:
             return "reasoning_alone"
         paired = any((entry.position, index) in self._pairing.call_of for index in range(len(entry.facts.results)))
         return "superseded_result" if paired else "orphan_result"

@@ -12,15 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
-from turnlog.windows.digests import (
-    MAX_LINES,
-    NO_FINAL_REPLY,
-    Tally,
-    as_digest,
-    bare_note,
-    is_dropped,
-    steps_note,
-)
+from turnlog.windows.digests import MAX_LINES, NO_FINAL_REPLY, Tally, as_digest, bare_note, is_dropped, steps_note
 from turnlog.windows.prices import LINE_TOKENS, bare_tokens
 from turnlog.windows.steps import DigestWhenFull
 from turnlog.windows.view import Loop, Note, Unit, WindowDraft, out, pinned_tokens

@@ -7,12 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from turnlog.core.calls import Ref
-from turnlog.core.json_values import (
-    JsonObject,
-    encode_json,
-    sendable_json,
-    sendable_text,
-)
+from turnlog.core.json_values import JsonObject, encode_json, sendable_json, sendable_text
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.window_parts import Breakpoint, EpochAnswer, PrefixAnswer
 from turnlog.providers import BEFORE_ALL, End, Rendered

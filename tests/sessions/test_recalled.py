@@ -449,11 +449,11 @@ def test_a_list_of_messages_is_searched_too(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize(
-    ("messages", "together", "budget", "most"),
-    [(20, 25, 400, 0), (10_000 if is_full() else 2_000, 25, 8_000, 10), (1_500, 1, 8_000, MAX_COMMITS / 2)],
+    ("messages", "together", "length", "budget", "most"),
+    [(20, 25, 20, 400, 0), (10_000 if is_full() else 2_000, 25, 20, 8_000, 10), (1_500, 1, 8, 8_000, MAX_COMMITS / 2)],
 )
 def test_a_process_that_has_the_index_takes_one_request_and_few_read_units_more(
-    moto: Harness, messages: int, together: int, budget: int, most: float
+    moto: Harness, messages: int, together: int, length: int, budget: int, most: float
 ) -> None:
     session, words = moto.log().sessions.create(recall="never"), random.Random(7)
 
@@ -462,7 +462,8 @@ def test_a_process_that_has_the_index_takes_one_request_and_few_read_units_more(
 
     for first in range(0, messages, together):
         said = [
-            (("user", "assistant")[number % 2], f"{number}: {text(8)}") for number in range(first, first + together)
+            (("user", "assistant")[number % 2], f"{number}: {text(length)}")
+            for number in range(first, first + together)
         ]
         session.append(*({"role": role, "content": content} for role, content in said[: messages - first]))
     session.append({"role": "user", "content": f"What of {text(2)}?"})

@@ -245,5 +245,5 @@ def test_a_redaction_of_no_earlier_message_is_refused(position: Any) -> None:
         redaction = next(event for event in events if event.get("a") == "redact")
         redaction["md"]["position"] = position
 
-    with pytest.raises(InvalidInputError, match=r"a redaction without a position|does not lie before it"):
+    with pytest.raises(InvalidInputError, match="does not lie before it"):
         _taken(forged(forge))

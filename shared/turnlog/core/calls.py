@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.messages import Message, Role, ToolCall, ToolResult
+from turnlog.core.messages import Message, Role, ToolResult
 
 _REF = re.compile(r"([1-9][0-9]{0,11})\.(0|[1-9][0-9]{0,5})")
 _LONG_ID = 64
@@ -136,17 +136,13 @@ def outline_of(message: Message) -> MessageOutline:
         role=message.role,
         head=text,
         chars=len(text),
-        calls=tuple(map(_call_outline, calls)),
+        calls=tuple(CallOutline(id_key(call.id), call.name, call.arguments, call.hosted) for call in calls),
         results=tuple(map(_result_outline, results)),
         given_role=message.given_role,
         name=message.name,
         has_closing=message.closing > 0,
         compacts=message.compacts,
     )
-
-
-def _call_outline(call: ToolCall) -> CallOutline:
-    return CallOutline(id_key(call.id), call.name, call.arguments, call.hosted)
 
 
 def _result_outline(result: ToolResult) -> ResultOutline:

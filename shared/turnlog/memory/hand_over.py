@@ -87,14 +87,6 @@ class Offloads:
         note_item = items.get(keys.offload_due)
         return _progress_in(items.get(keys.offloaded)), read_note(note_item) if note_item is not None else None
 
-    def begin_part(self, keys: SessionKeys, before: OffloadProgress, end: int) -> OffloadProgress:
-        """Begin the part from ``before.done`` to ``end``; return the progress, which another process may have changed."""
-        return self._exchange(keys, before, OffloadProgress(before.done, end, before.receipt))
-
-    def finish_part(self, keys: SessionKeys, before: OffloadProgress, receipt: JsonObject) -> OffloadProgress:
-        """Mark the part as handed over; return the progress."""
-        return self._exchange(keys, before, OffloadProgress(before.end, before.end, receipt))
-
     def note(self, keys: SessionKeys, note: OffloadNote, *, due_ms: int) -> None:
         """Store the note of a session that is about to end. The schedule looks at it at ``due_ms``."""
         self._items.put(_note_item(keys, note) | due_index(keys, due_ms))
@@ -104,7 +96,8 @@ class Offloads:
         index = due_index(keys, due_ms) if due_ms is not None else {}
         self._items.put(_note_item(keys, note) | index, condition=Equal("n", note.nonce))
 
-    def _exchange(self, keys: SessionKeys, before: OffloadProgress, after: OffloadProgress) -> OffloadProgress:
+    def exchange(self, keys: SessionKeys, before: OffloadProgress, after: OffloadProgress) -> OffloadProgress:
+        """Store the progress after ``before``; return what is stored, which may be another process's."""
         item = item_at(keys.offloaded, {"pos": after.done, "end": after.end, "st": _state(after)})
         if after.receipt is not None:
             item["b"] = pack(encode_json(after.receipt))
@@ -274,12 +267,12 @@ class OffloadSessions:
             if progress.done >= last:
                 return progress
             if progress.end <= progress.done:
-                progress = self._offloads.begin_part(keys, progress, last)
-                continue
-            receipt = self._hand_over(memory, keys, progress, reason)
-            if receipt is None:
+                after = OffloadProgress(progress.done, last, progress.receipt)
+            elif (receipt := self._hand_over(memory, keys, progress, reason)) is not None:
+                after = OffloadProgress(progress.end, progress.end, receipt)
+            else:
                 return None
-            progress = self._offloads.finish_part(keys, progress, receipt)
+            progress = self._offloads.exchange(keys, progress, after)
         raise ConflictError("another process hands over the same session; try again", retry_after_seconds=1)
 
     def _header(self, keys: SessionKeys, position: int) -> Header | None:

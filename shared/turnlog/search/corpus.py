@@ -278,7 +278,7 @@ class SessionReader:
         index = self._indexes.read(keys, segment)
         if index is not None:
             return index
-        with suppress(CorruptError):  # damaged, or replaced after a redaction: the log has its messages, too
+        with suppress(CorruptError):  # damaged, or replaced after a redaction
             return self._indexes.build(self._segments.placed(keys, self._segments.commits(keys, segment)))
         return self._between(keys, segment.first, segment.last)
 

@@ -30,8 +30,7 @@ NEXT_COMMITS = (4, 64)
 FIRST_COMMITS = 64
 """Number of commits in the first page that is searched backwards for a call id."""
 PAGES, POSITIONS = 32, 4_096
-"""After so many pages or positions a search for a call id or a result stops. Each page is one request, and a page ends where a
-fork or a rewind begins."""
+"""A search for a call id or a result stops after so many pages, each one request, or positions. Forks and rewinds end a page."""
 _NEWEST_REFS = 8
 
 
@@ -131,7 +130,7 @@ class RecallCalls:
     def _by_id(self, keys: SessionKeys, call_id: str) -> tuple[_Place | None, str]:
         """Return the place of the newest call with an id, and other such calls on its page; else None and a hint.
 
-        The search stops after `PAGES` or `POSITIONS`; the hint then names the oldest position that was searched.
+        A hint names the oldest position that was searched, where the search stopped early.
         """
         key, later = id_key(call_id), list[Commit]()
         if not key:

@@ -173,7 +173,8 @@ class OwnerSessions:
             known = words.get(session.session_id)
             if known is None or known.position < session.position:
                 behind.add(session.session_id)
-            elif not _is_later(session, known.read_ms):
+            elif known.read_ms <= session.active_ms or not is_listing_due(session.active_ms, known.read_ms):
+                # Read before the end of the five minutes in which the session's entry is not updated.
                 slots[session.keys.commit(known.position + 1)] = session.session_id
         return behind | {slots[key] for key in self._log.items.get_many(list(slots), consistent=False)}
 
@@ -181,11 +182,6 @@ class OwnerSessions:
         """Return those of the sessions that no job has read within `JOB_MS`."""
         read_before = self._log.clock.now_ms() - JOB_MS
         return {name for name in behind if name not in words or words[name].read_ms <= read_before}
-
-
-def _is_later(session: ListedSession, time_ms: int) -> bool:
-    """Return whether a time is after the five minutes in which the session's entry was updated."""
-    return is_listing_due(session.active_ms, time_ms) and time_ms > session.active_ms
 
 
 def _listed(owner: Owner, item: Item, now_ms: int) -> ListedSession | None:

@@ -152,7 +152,7 @@ class ForkOrigin:
         newest, before = log.commits.tail(self._parent).header, shared.header
         first, now_ms = before.last + 1, log.clock.now_ms()
         if newest.redacted != before.redacted:
-            # The parent's log up to here does not say what was redacted later.
+            # Redacted since: the log up to here does not say so.
             before = replace(before, redacted=first)
         view = _view_after_rewind(log, self._parent, self.header, position=first)
         begins_alike = all(getattr(settings, name) == getattr(self.settings, name) for name in WINDOW_SETTINGS)

@@ -197,10 +197,8 @@ def _check_event(event: Event) -> None:
     if isinstance(event, StateEvent):
         _check_places(event.position, event.previous)
     if isinstance(event, NoteEvent) and event.action == REDACT:
-        position = (event.metadata or {}).get("position")
-        if not isinstance(position, int):
-            raise MalformedError("a redaction without a position")
-        _check_places(event.position, position)
+        place = (event.metadata or {}).get("position")
+        _check_places(event.position, place if isinstance(place, int) else -1)
     if isinstance(event, RewindEvent | ForkEvent):
         _check_places(event.position, event.to if isinstance(event, RewindEvent) else event.at, *chain(*event.closed))
 

@@ -46,7 +46,7 @@ def turns_of(view: WindowDraft) -> list[tuple[int, str]]:
     aside = {
         entry.position: str(entry.facts.role) for entry, _ in view.set_aside if is_turn(entry) and not never_sent(entry)
     }
-    # Of the items of an answer whose calls wait, the first with a call is the turn, as it is when they are sent.
+    # Of an answer whose calls wait, the first item with a call is the turn, as when they are sent.
     items = [entry for entry, reason in view.set_aside if reason == "open_call" and is_item(entry)]
     others, has_leader = set[int](), False
     for previous, entry in zip([None, *items], items, strict=False):

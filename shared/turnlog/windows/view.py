@@ -270,7 +270,7 @@ def is_item(entry: Entry) -> bool:
 
 
 def continues_answer(entry: Entry, previous: Entry) -> bool:
-    """Return whether two neighbours are items of one answer: of one author, and made under one window, as far as callers say so."""
+    """Return whether two neighbours are items of one answer: of one author, and made under one window, as far as known."""
     notes, before = entry.event.notes, previous.event.notes
     window = notes.window if notes is not None else None
     is_of_window = window is None or (before is not None and before.window == window)

@@ -64,6 +64,33 @@ def test_a_message_that_comes_while_the_model_thinks(log: Turnlog) -> None:
     assert "SIG3" in json.dumps(newest.messages), "what is made after that is bound to what is sent"
 
 
+@pytest.mark.parametrize("between", ["system", "result", "rewind"])
+def test_what_comes_between_a_window_and_its_answer_parts_them(log: Turnlog, between: str) -> None:
+    tools = [{"name": "find", "input_schema": {"type": "object"}}]
+    session = log.sessions.create("s", recall="never", tools=tools)
+    provider = Provider(log, session, budget=20_000)
+    first = session.append({"role": "user", "content": "q1"}).head
+    call = {"id": "c", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    session.append({"role": "assistant", "content": None, "tool_calls": [call]})
+    session.append({"role": "user", "content": "q2"})
+    asked = provider.window()
+    if between == "rewind":
+        session.rewind(first)
+    elif between == "system":
+        session.append({"role": "system", "content": "The shop closes at 6."})
+    else:
+        session.append({"role": "tool", "tool_call_id": "c", "content": "at last"})
+    provider.answer(asked)
+    session.append({"role": "user", "content": "q3"})
+    later = provider.window()
+    assert "SIG" not in json.dumps(later.messages)
+    assert later.prefix.broke_at is not None and later.manifest.epoch != asked.manifest.epoch
+    provider.answer(later)
+    session.append({"role": "user", "content": "q4"})
+    newest = provider.window()
+    assert "SIG2" in json.dumps(newest.messages) and newest.prefix.broke_at is None
+
+
 SEARCHED = [
     {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
     {

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 _RUN_HASH_BYTES = 6
 _UNKNOWN_CONTENT = "unknown_content"
+_REWOUND = "rewound"
+"""Noted as the epoch of a window that was built before a rewind: no later window begins as it did."""
 _LEFT_UNDONE = frozenset({"consecutive_user", "open_calls"})
 """Warnings of a message that say how the loop before it ended."""
 
@@ -162,7 +164,7 @@ class AppendWrite:
             lease = lease_after(self._body.lease, header.lease, position=first, time_ms=time_ms, keeps=True)
         has_tools = settings.recall != "never" and self._action == RUN
         recalled = recalls(arrivals, self._batch, before, tail, has_tools=has_tools)
-        notes = self._notes(warnings)
+        notes = self._notes(warnings, rewound=header.rewound)
         events: list[Event] = [
             message_event(incoming, position, opens_loop, recalled.get(position), notes if position == first else None)
             for position, (incoming, opens_loop) in enumerate(zip(self._batch, opens, strict=True), first)
@@ -264,7 +266,7 @@ class AppendWrite:
         event, self.state, problems = change
         return event, [Disorder(problem.code, position, f"/run{problem.pointer}") for problem in problems]
 
-    def _notes(self, warnings: Sequence[Disorder]) -> Notes | None:
+    def _notes(self, warnings: Sequence[Disorder], *, rewound: int) -> Notes | None:
         usage, window = self._body.usage, self._body.window
         if not warnings and usage is None and window is None:
             return None
@@ -272,7 +274,7 @@ class AppendWrite:
             warnings=tuple((warning.code, warning.position, warning.pointer) for warning in warnings),
             usage=(usage.input_tokens, usage.output_tokens) if usage else None,
             window=(window.position, window.tokens) if window else None,
-            epoch=window.epoch if window else None,
+            epoch=(window.epoch if window.position >= rewound else _REWOUND) if window else None,
         )
 
 

@@ -151,7 +151,8 @@ def newest_unprompted(view: WindowDraft, *, answer_open_calls: bool) -> int:
         is_prompted = unit is not None and _is_prompt(unit, position, answer_open_calls=answer_open_calls)
         if role == next_role == "assistant" and not is_prompted:
             newest = position
-    positions = [position for position, _ in turns]
+    sent = {entry.position for unit in (*view.preamble, *units.values()) for entry in unit.entries} - silent
+    positions = sorted(sent | {position for position, _ in turns})
     for unit in units.values():
         first, notes = unit.said[0].position, unit.said[0].event.notes
         built_at = notes.window[0] if notes is not None and notes.window is not None else first

@@ -96,6 +96,42 @@ def test_an_agent_within_a_call_sees_of_others_what_it_is_told_to(
     assert (again.messages, again.tokens) == (sent.messages, sent.tokens), "as it was then"
 
 
+@pytest.mark.parametrize("others", ["answers", "all"])
+def test_an_agent_within_a_call_is_sent_no_thinking_of_its_caller(harness: Harness, others: Any) -> None:
+    """It was made behind the calls and results of the caller's loops, and under the caller's breaks."""
+    session, steps = harness.log().sessions.create(tools=[{"name": "find", "input_schema": {"type": "object"}}]), 0
+    asked = list[Any]()
+
+    def thinking(number: int) -> dict[str, Any]:
+        return {"type": "thinking", "thinking": "hm", "signature": f"SIG{number}"}
+
+    def caller(window: Any) -> dict[str, Any]:
+        nonlocal steps
+        steps += 1
+        name = {1: "find", 3: "research"}.get(steps)
+        call = {"type": "tool_use", "id": f"toolu_{steps}", "name": name, "input": {}}
+        return {"role": "assistant", "content": [thinking(steps), call if name else {"type": "text", "text": "Done."}]}
+
+    def sub(window: Any) -> dict[str, Any]:
+        asked.append(window)
+        if len(asked) == 1:
+            call = {"type": "tool_use", "id": "toolu_sub", "name": "find", "input": {}}
+            return {"role": "assistant", "content": [thinking(9), call]}
+        return {"role": "assistant", "content": [{"type": "text", "text": "ok"}]}
+
+    def research() -> str:
+        run = session.run(sub, {"find": lambda: "x"}, agent_id="sub", others=others, format="anthropic")
+        return run.send("look").text
+
+    tools = {"find": lambda: "x", "research": Tool(research, idempotent=True)}
+    for text in ("first", "second"):
+        session.run(caller, tools, format="anthropic").send(text)
+    first, second = (str(window.messages) for window in asked)
+    assert "Done." in first and "SIG" not in first
+    assert "SIG9" in second and "SIG2" not in second
+    assert asked[1].messages[: len(asked[0].messages)] == asked[0].messages and asked[1].prefix.broke_at is None
+
+
 @pytest.mark.parametrize("way", ["threads", "asyncio"])
 def test_agents_side_by_side_within_one_call(session: Session, way: str) -> None:
     scripts = {name: Script(FIND, says(f"{name} is done")) for name in ("left", "right")}

@@ -203,8 +203,10 @@ class BuildContexts:
             settings = replace(settings, system=parent.system, system_tokens=tokens)
         request, budget = request_of(body, settings, calibration=reading.header.calibration, models=self._models)
         sources = messages_within(self._log, reading, parent, room=2 * budget.tokens)
+        outside = [source.event.position for source in sources if source.event.envelope.parent is None]
         with counted_by_the_provider(budget):
-            window = build(MessageList(sources, sum(source.event.tokens for source in sources)), request)
+            history = MessageList(sources, sum(source.event.tokens for source in sources), max(outside, default=0))
+            window = build(history, request)
         return window_answer(window, sources, head=reading.header.last, budget=budget, parent=parent)
 
     def _read(self, keys: SessionKeys, body: BuildContext) -> SessionReading:

@@ -85,10 +85,11 @@ class History(Protocol):
 
 @lazy_dataclass(frozen=True, slots=True)
 class MessageList:
-    """A history that is read as a whole."""
+    """A history that is read as a whole. Answers up to the position ``since`` were made behind other messages."""
 
     sources: Sequence[LoggedMessage]
     total: int
+    since: int = 0
     kept, unread, has_all_kept, limit_since = (), 0, True, None
 
     def read_on(self) -> bool:
@@ -98,7 +99,7 @@ class MessageList:
         return {event.position: event for event in events}
 
     def breaks(self) -> Sequence[EpochStart]:
-        return ()
+        return (EpochStart(self.since, "unprompted", "base"),) if self.since else ()
 
 
 @lazy_dataclass(frozen=True, slots=True)

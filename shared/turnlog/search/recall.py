@@ -31,7 +31,7 @@ FIRST_COMMITS = 64
 """Number of commits in the first page that is searched backwards for a call id."""
 PAGES, POSITIONS = 32, 4_096
 """A search for a call id or a result stops after so many pages, each one request, or positions. Forks and rewinds end a page."""
-_NEWEST_REFS = 8
+_NEWEST_REFS, _HINT_PAGES = 8, 4
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -202,13 +202,16 @@ class RecallCalls:
 
     def _miss(self, keys: SessionKeys, ref: str | None, hint: str) -> Recalled:
         """Return the answer for a call that was not found, with a hint and the refs of the newest calls."""
-        page = next(iter(newest_pages(self._log.commits, keys, pages=1, first_limit=FIRST_COMMITS)))
-        refs = [
-            str(Ref(message.event.position, index))
-            for message in reversed(located(self._log.commits, keys, page))
-            for index in reversed(range(len(message.facts.calls)))
-        ][:_NEWEST_REFS]
-        return Recalled(found=False, ref=ref, error=MISS, hint=hint, newest_refs=refs)
+        refs = list[str]()
+        for page in newest_pages(self._log.commits, keys, pages=_HINT_PAGES, first_limit=FIRST_COMMITS):
+            refs += [
+                str(Ref(message.event.position, index))
+                for message in reversed(located(self._log.commits, keys, page))
+                for index in reversed(range(len(message.facts.calls)))
+            ]
+            if refs:
+                break
+        return Recalled(found=False, ref=ref, error=MISS, hint=hint, newest_refs=refs[:_NEWEST_REFS])
 
 
 def _result_place(messages: Sequence[Located], ref: Ref, before: OpenCalls) -> tuple[int, int] | None:

@@ -131,6 +131,10 @@ def test_a6_a_wrong_if_head_is_refused_with_the_head(log: Turnlog) -> None:
 
 DISORDER: dict[str, tuple[list[list[dict[str, Any]]], str]] = {
     "orphan_result": ([[user("q")], [result("nobody", "x")]], "orphan_result"),
+    "orphan_result_before_its_call": (
+        [[result("c1", "x"), user("q"), assistant(None, ("c1", "f"))]],
+        "orphan_result",
+    ),
     "second_result": (
         [[user("q"), assistant(None, ("c1", "f"))], [result("c1", "1")], [result("c1", "2")]],
         "second_result",

@@ -226,8 +226,10 @@ class AppendWrite:
         warnings.extend(repeated_ids(arrivals, before))
         if unmatched:
             ids = _read_open_loop(self._log, self._keys, header)[1] if header.flow.loop.number else set[str]()
-            ids |= {call.key for arrival in arrivals for call in arrival.facts.calls if call.key}
             for arrival, result_index in unmatched:
+                ids |= {
+                    call.key for earlier in arrivals[: arrival.index + 1] for call in earlier.facts.calls if call.key
+                }
                 code = "second_result" if arrival.facts.results[result_index].key in ids else "orphan_result"
                 pointer = f"/tool_results/{result_index}" if result_index else ""
                 warnings.append(Disorder(code, arrival.position, f"/messages/{arrival.index}{pointer}"))

@@ -295,10 +295,13 @@ def test_a_file_without_a_shape_is_refused_by_name(log: Turnlog, tmp_path: Path,
     with pytest.raises(UnknownSourceError, match=r"what\.json' is none of: "):
         import_files(log, [path])
     (row,) = import_files(log, [tmp_path]).sessions
-    assert (row.status, [(item.place, item.reason) for item in row.skipped]) == (
-        "skipped",
-        [("file", "unknown_source")],
-    )
+    if text in ("", "\x00", "a\nb"):
+        assert (row.status, row.skipped) == ("refused", []), "its name says that it is JSON, and it is not"
+        assert isinstance(row.error, UnknownSourceError)
+    else:
+        assert (row.status, [item.reason for item in row.skipped]) == ("skipped", ["unknown_source"])
+    path.rename(tmp_path / "what.txt")
+    assert [row.status for row in import_files(log, [tmp_path]).sessions] == ["skipped"]
 
 
 @pytest.mark.parametrize(

@@ -89,10 +89,14 @@ def shape_of(file: SourceFile, shapes: Iterable[Shape] = SHAPES) -> Shape | None
 
 @lazy_dataclass(frozen=True, slots=True)
 class SourceCandidate:
-    """A file with its shape. The shape is None for a file of a folder that no shape recognises."""
+    """A file with its shape. The shape is None for a file of a folder that no shape recognises.
+
+    ``error`` says why such a file is refused: its name says that it is JSON, and it is not. Others are skipped.
+    """
 
     file: SourceFile
     shape: Shape | None
+    error: UnknownSourceError | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -148,10 +152,11 @@ def run(
     total = sum(sizes)
     for candidate, done in zip(candidates, accumulate(sizes), strict=True):
         if candidate.shape is None:
-            skipped = [SourceRemark("file", "unknown_source")]
-            rows.append(
-                SessionReport(candidate.file.name, "", "", candidate.file.path.stem, "skipped", skipped=skipped)
+            name, error = candidate.file.name, candidate.error
+            status, skipped = (
+                ("refused", []) if error is not None else ("skipped", [SourceRemark("file", UnknownSourceError.code)])
             )
+            rows.append(SessionReport(name, "", "", candidate.file.path.stem, status, skipped=skipped, error=error))
         else:
             rows += candidate.shape.run(log, candidate.file, dry_run)
         if on_bytes is not None:
@@ -178,7 +183,9 @@ def _candidate(file: SourceFile, shapes: Sequence[Shape], is_named: bool) -> Sou
         reason = file.why_not_json if shape is None else ""
     except MalformedError as error:
         shape, reason = None, error.detail
+    known = ", ".join(known_shape.label for known_shape in shapes)
+    unknown = UnknownSourceError(f"{file.name!r} is none of: {known}{f' ({reason})' if reason else ''}")
     if shape is None and is_named:
-        known = ", ".join(known_shape.label for known_shape in shapes)
-        raise UnknownSourceError(f"{file.name!r} is none of: {known}{f' ({reason})' if reason else ''}")
-    return SourceCandidate(file, shape)
+        raise unknown
+    is_refused = shape is None and reason and file.path.suffix in (".json", ".jsonl")
+    return SourceCandidate(file, shape, unknown if is_refused else None)

@@ -133,7 +133,7 @@ _NO_ARGUMENTS = frozenset({"type", "id", "call_id", "status", "caller", "name", 
 
 
 def shape_of_call(item: JsonObject) -> CallShape | None:
-    """Return the shape of a call, None for other items. A call of an unknown type without ``call_id`` is read with its result."""
+    """Return the shape of a call, None for other items. One of an unknown type without ``call_id`` has its result in it."""
     kind = item.get("type")
     if not isinstance(kind, str):
         return None

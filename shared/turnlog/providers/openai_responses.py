@@ -171,7 +171,7 @@ def _with_id(body: JsonObject, keys: Sequence[str], call_id: str) -> JsonObject:
 def _with_matching_outputs(items: list[JsonObject | None]) -> list[JsonObject | None]:
     """Return the items; each output has the type that fits its call.
 
-    A call whose output can only be told as a text that its own type can't hold becomes a function's, with its output.
+    Where the type that answers a call can't hold the output, both become a function's.
     """
     shapes = {_id_of(item): shape for item in items if item and (shape := shape_of_call(item)) and shape.output}
     matched, functions = list[JsonObject | None](), set[JsonValue]()
@@ -222,7 +222,7 @@ def _function_call(call: ToolCall, call_id: str) -> JsonObject:
 def _without_repeated_ids(items: list[JsonObject]) -> list[JsonObject | None]:
     """Return the items without item ids that an earlier item has: the provider refuses repeated ids.
 
-    A call that cannot be sent without its id becomes a function's; None stands for another such item.
+    Of the items that cannot be sent without an id, calls become a function's, and None takes the place of others.
     """
     used, kept = set[str](), list[JsonObject | None]()
     for item in items:

@@ -58,8 +58,8 @@ class RewindSessions:
     ) -> Header:
         """Write the commit that rewinds to ``position``; return its header. A repeated request returns the first one's.
 
-        ``find_earlier`` is called when the head is the event right after ``position``. When that event has already brought the
-        session back, it returns the event's commit, and nothing is written.
+        ``find_earlier`` is called when the head is one event behind ``position``. If that event is a restore that has made the
+        session, it returns the event's commit, and nothing is written.
         """
 
         def compose(tail: Tail) -> Draft | Commit:

@@ -119,7 +119,7 @@ def test_a_talk_of_two_processes(server: StreamingServer, tmp_path: Path) -> Non
         first.until("It is")
         assert server.holds.wait(PATIENCE_SECONDS)
         first.types("\x03")
-        first.until("stopped: the partial answer is stored")
+        first.until("stopped: what came of the answer is stored")
         first.until("you> ")
         first.types("/history\r")
         first.until("interrupted")

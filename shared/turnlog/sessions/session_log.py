@@ -63,7 +63,11 @@ class SessionLog:
     def check_not_erasing(self, owner: Owner, marker: Item | None) -> None:
         """Raise `ConflictError` while the owner's data is being erased. ``marker`` is the owner's item ``ERASING``."""
         if is_being_erased(self.items, owner, marker):
-            raise ConflictError("this user's data is being erased", code="erasing", retry_after_seconds=900)
+            raise ConflictError(
+                "this user's data is being erased; if that lasts, erase it again",
+                code="erasing",
+                retry_after_seconds=900,
+            )
 
     def short_settings(self, keys: SessionKeys, tail: Tail) -> CurrentSettings:
         """Return the current settings without system text, tools, and a long policy or metadata.

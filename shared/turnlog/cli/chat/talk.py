@@ -143,7 +143,9 @@ class Talk:
         except KeyboardInterrupt:
             if not self._screen.is_person:
                 raise
-            self._screen.note("stopped: the partial answer is stored, marked as interrupted; /go asks again", "yellow")
+            self._screen.note(
+                "stopped: what came of the answer is stored, marked as interrupted; /go asks again", "yellow"
+            )
         finally:
             self._screen.end_line()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any
@@ -311,3 +312,35 @@ def test_outside_of_a_tool_there_is_no_current_call(session: Session) -> None:
 
     asyncio.run(session.run_async(Script(FIND, says("Done")), {"find": find}).send("A?"))
     assert keys == ["s/4.0"]
+
+
+@pytest.mark.parametrize("begins", ["send", "resume"])
+def test_a_task_that_is_cancelled_while_it_takes_the_session_gives_it_back(
+    session: Session, monkeypatch: pytest.MonkeyPatch, begins: str
+) -> None:
+    """A write runs to its end in its thread, so the run has the session when the cancellation is raised."""
+    name = "append" if begins == "send" else "acquire"
+    taking, goes_on, take = threading.Event(), threading.Event(), getattr(type(session), name)
+
+    def slow(self: Session, *arguments: Any, **options: Any) -> Any:
+        taking.set()
+        goes_on.wait(10)
+        return take(self, *arguments, **options)
+
+    async def model(window: WindowAnswer) -> Any:
+        return says("Done.")
+
+    async def cancel() -> None:
+        run = session.run_async(model, on_busy="reject")
+        task = asyncio.create_task(run.send("go") if begins == "send" else run.resume())
+        await asyncio.to_thread(taking.wait, 10)
+        task.cancel()
+        goes_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    session.append({"role": "user", "content": "go"})
+    with monkeypatch.context() as patched:
+        patched.setattr(type(session), name, slow)
+        asyncio.run(cancel())
+    assert session.run(Script(says("Done.")), on_busy="reject").resume().text == "Done."

@@ -35,13 +35,11 @@ from turnlog.core.agent_state import pending_of
 from turnlog.core.errors import InvalidInputError, RunActiveError, RunLostError, UnavailableError
 from turnlog.core.json_values import encode_json
 from turnlog.core.messages import Media
-from turnlog.engines import RandomIds
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.context_models import WindowAnswer
 from turnlog.sessions.message_models import MAX_APPEND_BYTES
 from turnlog.telemetry import INPUT, MODEL, OUTPUT, span
 
-_IDS = RandomIds()
 _MAX_RESULT_BYTES = MAX_APPEND_BYTES - 64 * 1024
 """An append refuses more than `MAX_APPEND_BYTES`, with what is beside the text."""
 _CUT_OFF = "This call was not executed: the reply was cut off at its token limit. Call again, with less text."
@@ -78,17 +76,19 @@ class AgentLoop:
                     raise
                 if (yield from self.run.send_to_other(messages)):
                     return RunResult("queued", "", 0)
+            except (CancelledError, KeyboardInterrupt):
+                yield from self.run.release()  # the append ran to its end
+                raise
             else:
                 return (yield from self._with_lease(self._continue()))
 
     def resume(self) -> Step:
         """Continue the newest run where it stopped."""
-        if self.plan.on_busy is not None:
-            take = partial(self.plan.session.acquire, _IDS.new_id(), seconds=self.plan.lease_seconds)
-            self.run.token = (yield LoopStep(take)).token
-        return (yield from self._with_lease(self._resume()))
+        return (yield from self._with_lease(self._resume(takes=self.plan.on_busy is not None)))
 
-    def _resume(self) -> Step:
+    def _resume(self, *, takes: bool = False) -> Step:
+        if takes:
+            yield LoopStep(self.run.take)
         agent = yield from self.run.read()
         if agent.get("cancelled_run") == self.run.run_id:
             return self.run.result("cancelled")

@@ -436,6 +436,10 @@ class RunLog:
             return {"holder": holder, "seconds": self.plan.lease_seconds}
         return {"token": self.token, **({"release": True} if release else {})}
 
+    def take(self) -> None:
+        """Take the session for the run."""
+        self.token = self.plan.session.acquire(_IDS.new_id(), seconds=self.plan.lease_seconds).token
+
     def release(self) -> Step:
         """Give the session back if the run has it. Without an answer the lease expires."""
         token, self.token = self.token, None

@@ -114,6 +114,10 @@ VALID: dict[str, list[Json]] = {
         {"type": "shell_call", "call_id": "b", "action": {"commands": ["ls"]}},
         {"type": "shell_call_output", "call_id": "b", "output": []},
     ],
+    "an output with the item id of its call": [
+        {"type": "local_shell_call", "id": "lsh_1", "call_id": "a", "action": {"type": "exec", "command": ["ls"]}},
+        {"type": "local_shell_call_output", "id": "lsh_1", "output": "x"},
+    ],
     "an output of its own": [USER, {"type": "function_call_output", "name": "alarm", "output": "It rings."}],
     "a call that goes on": [USER, call("a", **{"async": True})],
     "a new item": [{"type": "compaction", "encrypted_content": "AAAA"}, USER],

@@ -298,7 +298,7 @@ class ResponsesReader(MessageReader):
         pointer = f"{pointer}/id"
         if not (isinstance(item_id, str) and _ID.fullmatch(item_id)):
             self.add("item_id", pointer, f"the id of the item is {describe_value(item_id)}")
-        elif item_id in self._item_ids:
+        elif item_id in self._item_ids and kind != "local_shell_call_output":  # its id is that of its call
             self.add("item_id_repeated", pointer, f"an earlier item has the id {describe_value(item_id)} too")
         elif not item_id.startswith(_ID_PREFIXES.get(kind, "")):
             self.add(

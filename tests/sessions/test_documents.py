@@ -6,7 +6,7 @@ import random
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from tests.conftest import Harness, moto_harness
 from tests.effort import examples
-from tests.log.everything import blobs_of, held
+from tests.log.everything import held
 from turnlog import Turnlog
 from turnlog.app import make_application
 from turnlog.client.model import Session
@@ -41,7 +41,6 @@ from turnlog.sessions.documents import READING_MS
 from turnlog.settings import Settings
 
 KEYS = ["a", "a/1", "a/10", "a/2", "a~", "b", "é", "ﬀ", "🙂", "a/é"]
-LARGE = random.Random(1).randbytes(400_000)
 NOISE = "".join(f"{at * 7919:09x}" for at in range(60_000)).encode()
 
 
@@ -266,35 +265,6 @@ def test_documents_go_with_their_session(harness: Harness, session: Session) -> 
     harness.clock.advance(SECOND_PASS_SECONDS + 1)
     harness.log().run_jobs()
     assert held("NEEDLE", harness) == []
-
-
-def test_the_content_of_a_deleted_document_is_erased(harness: Harness, session: Session) -> None:
-    documents = session.documents
-    documents.put_many({"small": b"NEEDLE", "large": b"NEEDLE" + LARGE, "kept": LARGE})
-    assert len(list(blobs_of(harness))) == 2
-    documents.delete(["small", "large", "never there"])
-    assert held("NEEDLE", harness) == []
-    assert documents.get("kept").data == LARGE and documents.get("large") is None
-    assert len(list(blobs_of(harness))) == 1
-
-
-def test_a_document_that_changes_while_it_is_read_is_the_newer_one_or_gone(
-    harness: Harness, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    documents, blobs = session.documents, harness.app.engine.blobs
-    for change in (lambda: documents.put("large", b"newer"), lambda: documents.delete(["large"])):
-        documents.put("large", LARGE)
-        with monkeypatch.context() as patched:
-
-            def get(name: str, change: Callable[[], object] = change) -> None:
-                patched.undo()
-                change()
-                blobs.erase(name)
-
-            patched.setattr(blobs, "get", get)
-            document = documents.get("large")
-        assert document == documents.get("large")
-        assert document is None or document.data == b"newer"
 
 
 def test_an_ended_session_keeps_its_documents_and_takes_none(session: Session) -> None:

@@ -194,14 +194,11 @@ def _encode_key(key: Key) -> dict[str, AttributeValueTypeDef]:
 
 
 def _encode(item: Item) -> dict[str, AttributeValueTypeDef]:
-    return {
-        name: {"S": value}
-        if isinstance(value, str)
-        else {"B": value}
-        if isinstance(value, bytes)
-        else {"N": str(value)}
-        for name, value in item.items()
-    }
+    return {name: _encode_value(value) for name, value in item.items()}
+
+
+def _encode_value(value: AttributeValue) -> AttributeValueTypeDef:
+    return {"S": value} if isinstance(value, str) else {"B": value} if isinstance(value, bytes) else {"N": str(value)}
 
 
 def _decode(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, AttributeValue]:

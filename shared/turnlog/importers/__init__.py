@@ -153,9 +153,8 @@ def run(
     for candidate, done in zip(candidates, accumulate(sizes), strict=True):
         if candidate.shape is None:
             name, error = candidate.file.name, candidate.error
-            status, skipped = (
-                ("refused", []) if error is not None else ("skipped", [SourceRemark("file", UnknownSourceError.code)])
-            )
+            skipped = [] if error is not None else [SourceRemark("file", UnknownSourceError.code)]
+            status = "skipped" if skipped else "refused"
             rows.append(SessionReport(name, "", "", candidate.file.path.stem, status, skipped=skipped, error=error))
         else:
             rows += candidate.shape.run(log, candidate.file, dry_run)

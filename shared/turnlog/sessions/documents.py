@@ -1,7 +1,7 @@
 """Documents of a session, beside its log: one item each. The content of a large document is in the blob store.
 
 One put writes a whole document. A deleted document leaves a tombstone for two days, so that a writer with an old revision is
-refused. What a large document had before it was overwritten stays in the blob store until the session is erased.
+refused. Earlier contents of a large document stay in the blob store until the session is erased.
 """
 
 from __future__ import annotations
@@ -27,19 +27,7 @@ from turnlog.log.keys import DOCUMENTS, SessionKeys, item_at
 from turnlog.log.packing import pack, unpack
 from turnlog.log.payloads import in_parallel
 from turnlog.log.request_keys import raw_request_key
-from turnlog.ports import (
-    Absent,
-    AttributeValue,
-    BlobStore,
-    Clock,
-    Condition,
-    Equal,
-    Item,
-    ItemTable,
-    Key,
-    Query,
-    get_item,
-)
+from turnlog.ports import Absent, AttributeValue, BlobStore, Clock, Condition, Equal, Item, ItemTable, Query
 from turnlog.sessions.document_models import (
     Document,
     DocumentsAnswer,
@@ -131,17 +119,14 @@ class DocumentStore:
         return in_parallel(lambda writing: self.write(keys, writing), writings, threads=_PARALLEL)
 
     def delete(self, keys: SessionKeys, document_keys: Sequence[str], revision: str) -> None:
-        """Delete documents, also those that do not exist, and then their contents in the blob store."""
+        """Delete documents, also those that do not exist."""
         ttl = self._clock.now_ms() // 1000 + _TOMBSTONE_SECONDS
-        places = [keys.document(name) for name in document_keys]
-        items = self._items.get_many(places)
 
-        def delete(place: Key) -> None:
-            self._items.put(item_at(place, {"v": SCHEMA_VERSION, "n": revision, "x": 1, "ttl": ttl}))
-            if (name := items.get(place, {}).get("bn")) is not None:
-                self._blobs.erase(keys.document_blob(str(name)))
+        def put(name: str) -> None:
+            key = keys.document(name)
+            self._items.put(item_at(key, {"v": SCHEMA_VERSION, "n": revision, "x": 1, "ttl": ttl}))
 
-        in_parallel(delete, places, threads=_PARALLEL)
+        in_parallel(put, document_keys, threads=_PARALLEL)
 
     def every(self, keys: SessionKeys) -> Iterator[Document]:
         """Yield all documents of a session in order of their keys, with one page in memory at a time."""
@@ -171,23 +156,18 @@ class DocumentStore:
             check_version(item)
             if is_deleted(item):
                 continue
-            if (document := self._document(keys, item)) is None:
-                continue
+            document = self._document(keys, item)
             size += base64_chars(len(document.data)) + len(document.key.encode()) + _FIELDS_BYTES
             if documents and size > PAGE_BYTES:
                 return documents, documents[-1].key
             documents.append(document)
         return documents, None
 
-    def _document(self, keys: SessionKeys, item: Item) -> Document | None:
-        """Return the document of an item; None when it has been deleted meanwhile."""
+    def _document(self, keys: SessionKeys, item: Item) -> Document:
         name, key, packed = item_name(item), key_of(item), item.get("b")
         if not isinstance(packed, bytes):
             packed = self._blobs.get(keys.document_blob(attribute(item, "bn", str)))
         if packed is None:
-            newer = get_item(self._items, keys.document(key))
-            if newer is not None and newer != item:
-                return None if is_deleted(newer) else self._document(keys, newer)
             raise CorruptError("the content of a document is missing", item=name)
         data = unpack(packed, item=name, beside=key.encode())
         return Document(key, data, attribute(item, "n", str), attribute(item, "t", int))

@@ -279,7 +279,37 @@ SHORTENED_BEFORE_ITS_MARK = (
 )
 
 
+TRACE = {"x_trace": {"n": 1}}
+FOLDED_AROUND_A_RESULT = (
+    *(Given({"role": "user", "content": f"\nuser#{number};", **TRACE}) for number in range(1, 36)),
+    *(Given({"role": "assistant", "content": f"\nassistant#{number};", **TRACE}) for number in range(36, 39)),
+    Given(
+        {
+            "role": "assistant",
+            "content": "\nassistant#39;",
+            "tool_calls": [
+                {
+                    "id": "id-39-0",
+                    "type": "function",
+                    "function": {"name": "search", "arguments": '{"q": "call#39.0;", "v": ""}'},
+                }
+            ],
+        }
+    ),
+    Given({"role": "assistant", "content": "\nassistant#40;", **TRACE}),
+    Given({"role": "tool", "tool_call_id": "id-39-0", "content": "\nresult#41.0;"}, pin=True),
+    Given(
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "\nassistant#42;"}],
+            "reasoning_content": "let me see",
+        }
+    ),
+)
+
+
 @many
+@example(FOLDED_AROUND_A_RESULT, Asked('{"steps": []}', 1))
 @example(PINNED_IN_OLDER, Asked('{"steps": [{"step": "recent", "messages": 0, "tokens": 0}]}', AMPLE))
 @example(SHORTENED_BEFORE_ITS_MARK, Asked('{"steps": []}', 1))
 @given(disorderly(), st.builds(replace, asked, policy=st.one_of(pipelines(max_size=6), options_made)))

@@ -166,3 +166,15 @@ def test_an_answer_behind_a_call_that_got_a_neutral_result_leaves_the_window_as_
     after = session.context(**options)
     assert after.messages[: len(before.messages)] == before.messages
     assert after.prefix.broke_at is None
+
+
+def test_a_call_behind_one_that_the_provider_ran_leaves_it_in_the_window(log: Turnlog) -> None:
+    session = log.sessions.create("s", recall="never")
+    ran = {"type": "mcp_call", "id": "mcp_1", "server_label": "s", "name": "find", "arguments": "{}", "output": "x"}
+    session.append(user("go"), ran, format="openai_responses")
+    before = session.context(format="openai_responses")
+    session.append(call("a"), format="openai_responses")
+    assert session.context(format="openai_responses").messages == before.messages
+    session.append(output("a"), format="openai_responses")
+    after = session.context(format="openai_responses")
+    assert after.messages == [user("go"), ran, call("a"), output("a")] and after.prefix.broke_at is None

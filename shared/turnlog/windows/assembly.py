@@ -327,7 +327,7 @@ def _item_groups(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
 
     In OpenAI Responses each item of an answer is a message of its own. Reasoning belongs to the items that follow it (OpenAI
     refuses one without the other: https://platform.openai.com/docs/guides/reasoning). Consecutive calls are parallel calls of one
-    turn, except calls that the provider ran one after the other. A message that is never sent parts items, too: an answer may have
+    turn, except one behind a call that the provider ran. A message that is never sent parts items, too: an answer may have
     been made without those behind it.
     """
     groups, is_parted = list[list[Entry]](), True
@@ -350,7 +350,7 @@ def _belongs(group: Sequence[Entry], entry: Entry) -> bool:
     if is_silent or not (previous.facts.calls and entry.facts.calls):
         return is_silent
     is_reasoned = any(member.facts.given_role == REASONING for member in group)
-    return is_reasoned or not (_is_hosted(previous) and _is_hosted(entry))
+    return is_reasoned or not _is_hosted(previous)
 
 
 def _is_hosted(entry: Entry) -> bool:

@@ -165,22 +165,25 @@ def _parts_of(loop: Loop, notes: Sequence[int], unit_of_results: Mapping[int, Un
     cost = bare_tokens(loop) + sum(notes)
     yield WindowPart("loop", loop.number, loop.first, loop.last, loop.level, cost, loop.reason or None, refs)
     note_tokens = {note.at: tokens for note, tokens in zip(loop.notes, notes, strict=True)}
-    stretches = _stretches(loop)
+    sent = sorted(entry.position for unit in loop.units if unit.level != "digest" for entry in unit.entries)
+    stretches = _stretches(loop, sent)
     for units, following in zip_longest(stretches, stretches[1:]):
         if units[0].level == "digest":
-            last = following[0].position - 1 if following else loop.last
+            last = next((position - 1 for position in sent if position > units[-1].position), loop.last)
+            last = min(last, following[0].position - 1) if following else last
             listed = [entry for unit in units for entry in (*unit.said, *_listed(unit, unit_of_results))]
             yield from _folded(units[0], listed, last, note_tokens.get(units[0].position, 0))
         else:
             yield from _messages(units[0], loop, unit_of_results)
 
 
-def _stretches(loop: Loop) -> list[list[Unit]]:
-    """Return the units of a loop in lists: one for each unit, and one for all steps of the same note."""
+def _stretches(loop: Loop, sent: Sequence[int]) -> list[list[Unit]]:
+    """Return the units of a loop in lists: one for each unit, and one for steps of the same note with none that is sent between."""
     begins, stretches = {note.at for note in loop.notes}, list[list[Unit]]()
     for unit in loop.units:
-        continues = unit.level == "digest" and unit.position not in begins
-        if continues and stretches and stretches[-1][0].level == "digest":
+        before = stretches[-1][-1] if stretches else unit
+        is_parted = bisect_right(sent, before.position) < bisect_right(sent, unit.position)
+        if stretches and unit.level == before.level == "digest" and unit.position not in begins and not is_parted:
             stretches[-1].append(unit)
         else:
             stretches.append([unit])

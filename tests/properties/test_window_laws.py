@@ -280,22 +280,19 @@ SHORTENED_BEFORE_ITS_MARK = (
 
 
 TRACE = {"x_trace": {"n": 1}}
+
+
+def _called(number: int) -> History:
+    """Return an answer with a call."""
+    function = {"name": "search", "arguments": f'{{"q": "call#{number}.0;", "v": ""}}'}
+    call = {"id": f"id-{number}-0", "type": "function", "function": function}
+    return (Given({"role": "assistant", "content": f"\nassistant#{number};", "tool_calls": [call]}),)
+
+
 FOLDED_AROUND_A_RESULT = (
     *(Given({"role": "user", "content": f"\nuser#{number};", **TRACE}) for number in range(1, 36)),
     *(Given({"role": "assistant", "content": f"\nassistant#{number};", **TRACE}) for number in range(36, 39)),
-    Given(
-        {
-            "role": "assistant",
-            "content": "\nassistant#39;",
-            "tool_calls": [
-                {
-                    "id": "id-39-0",
-                    "type": "function",
-                    "function": {"name": "search", "arguments": '{"q": "call#39.0;", "v": ""}'},
-                }
-            ],
-        }
-    ),
+    *_called(39),
     Given({"role": "assistant", "content": "\nassistant#40;", **TRACE}),
     Given({"role": "tool", "tool_call_id": "id-39-0", "content": "\nresult#41.0;"}, pin=True),
     Given(
@@ -308,7 +305,19 @@ FOLDED_AROUND_A_RESULT = (
 )
 
 
+FOLDED_AROUND_A_LATE_RESULT = (
+    *(Given({"role": "user", "content": f"\nuser#{number};", **TRACE}) for number in range(1, 15)),
+    *_called(15),
+    *(Given({"role": role, "content": f"\n{role}#{at};", **TRACE}) for at, role in ((16, "user"), (17, "assistant"))),
+    *_called(18),
+    Given({"role": "tool", "tool_call_id": "id-18-0", "content": "\nresult#19.0;"}),
+    Given({"role": "tool", "tool_call_id": "id-15-0", "content": "\nresult#20.0;"}, pin=True),
+    Given({"role": "assistant", "content": "\nassistant#21;", **TRACE}),
+)
+
+
 @many
+@example(FOLDED_AROUND_A_LATE_RESULT, Asked('{"steps": []}', 1))
 @example(FOLDED_AROUND_A_RESULT, Asked('{"steps": []}', 1))
 @example(PINNED_IN_OLDER, Asked('{"steps": [{"step": "recent", "messages": 0, "tokens": 0}]}', AMPLE))
 @example(SHORTENED_BEFORE_ITS_MARK, Asked('{"steps": []}', 1))

@@ -77,13 +77,16 @@ def _parts(view: WindowDraft, notes: Sequence[tuple[int, ...]], request: WindowR
         yield WindowPart("summary", None, first, last, "whole", view.summary_tokens, view.summary_reason or None, ())
     yield from _lines(view, frame_tokens(request.format))
     recalled = {part.loop: part for part in view.recalled}
+    late = [entry.position for unit in view.preamble for entry in unit.behind]
+    late += (position for loop in view.loops for position in _late_results(loop))
     for loop, costs_of_notes in zip(view.loops, notes, strict=True):
+        sent = tuple(position for position in late if loop.first < position < loop.last)
         if loop.number in recalled:
             yield _recalled(recalled[loop.number])
         if are_apart:
-            yield from _loop_parts(loop, costs_of_notes)
+            yield from _loop_parts(loop, costs_of_notes, sent)
         else:
-            yield from _parts_of(loop, costs_of_notes, unit_of_results)
+            yield from _parts_of(loop, costs_of_notes, unit_of_results, sent)
     for entry, reason in view.set_aside:
         yield _message(entry.position, entry.loop or None, "out", 0, reason)
 
@@ -147,13 +150,24 @@ def _lines(view: WindowDraft, frame: int) -> Iterator[WindowPart]:
 
 
 @once
-def _loop_parts(loop: Loop, notes: tuple[int, ...]) -> Sequence[WindowPart]:
+def _late_results(loop: Loop) -> Sequence[int]:
+    """Return the positions of the loop's results in later loops, but for those that a note tells."""
+    units = (unit for unit in loop.units if unit.level != "digest")
+    return [entry.position for unit in units for entry in unit.behind if entry.loop != loop.number]
+
+
+@once
+def _loop_parts(loop: Loop, notes: tuple[int, ...], late: tuple[int, ...]) -> Sequence[WindowPart]:
     """Return the parts of a loop whose results are its own."""
-    return tuple(_parts_of(loop, notes, _units_of_results_in(loop)))
+    return tuple(_parts_of(loop, notes, _units_of_results_in(loop), late))
 
 
-def _parts_of(loop: Loop, notes: Sequence[int], unit_of_results: Mapping[int, Unit]) -> Iterator[WindowPart]:
-    """Yield the part of a loop and those of its messages. ``notes`` are the tokens of its notes.
+def _parts_of(
+    loop: Loop, notes: Sequence[int], unit_of_results: Mapping[int, Unit], late: Sequence[int]
+) -> Iterator[WindowPart]:
+    """Yield the part of a loop and those of its messages.
+
+    ``notes`` are the tokens of its notes, ``late`` the positions of other loops' results in it.
 
     Messages before the first loop have no part but their own, with the level of each.
     """
@@ -165,7 +179,8 @@ def _parts_of(loop: Loop, notes: Sequence[int], unit_of_results: Mapping[int, Un
     cost = bare_tokens(loop) + sum(notes)
     yield WindowPart("loop", loop.number, loop.first, loop.last, loop.level, cost, loop.reason or None, refs)
     note_tokens = {note.at: tokens for note, tokens in zip(loop.notes, notes, strict=True)}
-    sent = sorted(entry.position for unit in loop.units if unit.level != "digest" for entry in unit.entries)
+    own = (entry.position for unit in loop.units if unit.level != "digest" for entry in unit.entries)
+    sent = sorted([*late, *own])
     stretches = _stretches(loop, sent)
     for units, following in zip_longest(stretches, stretches[1:]):
         if units[0].level == "digest":

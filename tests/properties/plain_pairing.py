@@ -66,12 +66,7 @@ def plainly_paired(history: History) -> Plain:
         before = history[group[-1] - 1] if group else None
         is_item = entry.format == "openai_responses" and role == "assistant"
         is_reasoned = any(history[item - 1].body.get("type") == "reasoning" for item in group)
-        is_parallel = (
-            before is not None
-            and calls_of(before)
-            and calls
-            and (is_reasoned or not (_is_own(before) and _is_own(entry)))
-        )
+        is_parallel = before is not None and calls_of(before) and calls and (is_reasoned or not _is_own(before))
         if is_item and before is not None and (_is_silent(before) or is_parallel):
             group.append(position)
         else:

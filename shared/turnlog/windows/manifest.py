@@ -209,7 +209,7 @@ def _folded(unit: Unit, entries: Sequence[Entry], last: int, note: int) -> Itera
     """Yield the part of the steps in a note of ``note`` tokens, and those of their results behind ``last``."""
     loop, positions = unit.entry.loop, sorted(entry.position for entry in entries)
     border = bisect_right(positions, last)
-    yield WindowPart("message", loop, unit.position, positions[border - 1], "digest", note, unit.reason, ())
+    yield WindowPart("message", loop, positions[0], positions[border - 1], "digest", note, unit.reason, ())
     yield from (_message(position, loop, "digest", 0, unit.reason) for position in positions[border:])
 
 

@@ -69,16 +69,17 @@ def page(began: str, tests: Sequence[Ran], *, commit: str, again: Mapping[str, s
         "",
         f"**{counts['passed']:,} tests passed, {counts['failed']:,} failed, {counts['skipped']:,} were skipped**",
         f"by `make full` at commit `{commit}`, begun {began} on Python {platform.python_version()}:",
-        f"{minutes:,.0f} minutes of tests by the clock of a machine that may have done other work too.",
+        f"{minutes:,.0f} minutes of tests by the clock of a machine that may be busy.",
         "",
         "`make full` does what [`make pr`](../../CONTRIBUTING.md) does a part of: every test on SQLite and on moto, 16 times",
-        "the examples of each property, a fault at every call on both engines, the orders of writers with more preemptions,",
-        "every real conversation where they are, and the tests that are long.",
+        "the examples of each property, a fault at every call on both engines, more orders of writers, every real conversation",
+        "where they are, and long tests.",
     ]
-    failed = sorted({test.name for test in tests if test.outcome == "failed"})
+    failed = {test.name: test.function for test in tests if test.outcome == "failed"}
     if failed:
-        lines += ["", "## Failed", "", f"| test | at `{now}` |", "|---|---|"]
-        lines += [f"| `{_short(name)}` | {again.get(name, 'not run again')} |" for name in failed]
+        ends = Counter((function, again.get(name, "not run again")) for name, function in failed.items())
+        lines += ["", "## Failed", "", f"| test | failed | at `{now}` |", "|---|---:|---|"]
+        lines += [f"| `{_short(function)}` | {count} | {end} |" for (function, end), count in sorted(ends.items())]
     reasons = Counter(_reason(test.why) for test in tests if test.outcome == "skipped")
     common = {why: count for why, count in reasons.items() if count >= _FEW}
     lines += ["", "## Skipped", "", "| why | tests |", "|---|---:|"]

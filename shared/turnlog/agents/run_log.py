@@ -437,7 +437,7 @@ class RunLog:
         return {"token": self.token, **({"release": True} if release else {})}
 
     def take(self) -> None:
-        """Take the session for the run."""
+        """Take the session's lease for the run."""
         self.token = self.plan.session.acquire(_IDS.new_id(), seconds=self.plan.lease_seconds).token
 
     def release(self) -> Step:

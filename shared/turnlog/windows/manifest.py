@@ -151,7 +151,7 @@ def _lines(view: WindowDraft, frame: int) -> Iterator[WindowPart]:
 
 @once
 def _late_results(loop: Loop) -> Sequence[int]:
-    """Return the positions of the loop's results in later loops, but for those that a note tells."""
+    """Return the positions of the loop's results that stand in later loops, unless a note describes their calls."""
     units = (unit for unit in loop.units if unit.level != "digest")
     return [entry.position for unit in units for entry in unit.behind if entry.loop != loop.number]
 
@@ -184,8 +184,8 @@ def _parts_of(
     stretches = _stretches(loop, sent)
     for units, following in zip_longest(stretches, stretches[1:]):
         if units[0].level == "digest":
-            last = next((position - 1 for position in sent if position > units[-1].position), loop.last)
-            last = min(last, following[0].position - 1) if following else last
+            end = following[0].position if following else loop.last + 1
+            last = min([end, *(position for position in sent if position > units[-1].position)]) - 1
             listed = [entry for unit in units for entry in (*unit.said, *_listed(unit, unit_of_results))]
             yield from _folded(units[0], listed, last, note_tokens.get(units[0].position, 0))
         else:
@@ -193,7 +193,7 @@ def _parts_of(
 
 
 def _stretches(loop: Loop, sent: Sequence[int]) -> list[list[Unit]]:
-    """Return the units of a loop in lists: one for each unit, and one for steps of the same note with none that is sent between."""
+    """Return the units of a loop in lists: one for each unit, and one for the steps of a note between which nothing is sent."""
     begins, stretches = {note.at for note in loop.notes}, list[list[Unit]]()
     for unit in loop.units:
         before = stretches[-1][-1] if stretches else unit

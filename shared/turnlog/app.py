@@ -479,9 +479,9 @@ class Application:
         """Create the automatic snapshots that a session's settings require after an append."""
         self.automatic_snapshots(owner, session_id, header, before, settings)
 
-    def index_segment(self, keys: SessionKeys, segment: Segment, messages: Iterable[tuple[Located, int]]) -> None:
-        """Store the search index of a new segment."""
-        self.search_indexes.store(keys, segment, messages)
+    def index_segment(self, keys: SessionKeys, segment: Segment, messages: Iterable[tuple[Located, int]]) -> str:
+        """Store the search index of a new segment; return its SHA-256."""
+        return self.search_indexes.store(keys, segment, messages)
 
     def link_of_export(self, owner: Owner, session_id: str) -> Link:
         """Return a short-lived address of a session's export file."""

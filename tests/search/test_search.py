@@ -27,7 +27,7 @@ from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, 
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
 from turnlog.log.keys import SessionKeys
-from turnlog.log.packing import pack
+from turnlog.log.packing import pack, unpack
 from turnlog.log.reading import Located
 from turnlog.ports import MAX_COUNT, Key, TermDocuments
 from turnlog.privacy import redact
@@ -116,6 +116,20 @@ def test_what_is_sealed_is_known_by_its_index_and_read_where_it_is_found(
 
     monkeypatch.setattr(harness.app.segments, "commits", never)
     assert session.search("get_parcel A-0").results[0].ref == "3.0"
+
+
+@pytest.mark.usefixtures("small")
+def test_an_index_that_is_not_the_one_that_was_sealed_has_no_messages(harness: Any) -> None:
+    """Nothing that was put in its place is shown as said in the session."""
+    session = harness.log().sessions.create("s", policy="turns")
+    spoken(session, 15)
+    seal(harness)
+    plain, blobs = asked(session), harness.app.engine.blobs
+    for name in blobs.names("acme/ada/s/index/"):
+        content = unpack(blobs.get(name), item=name)
+        blobs.put(name, pack(content.replace(b"Tell me about", b"Pay the thief")))
+    fresh = harness.other_process().log().sessions.of("s")
+    assert "thief" not in str(asked(fresh)) and asked(fresh) == plain
 
 
 @pytest.mark.usefixtures("small")
@@ -458,9 +472,10 @@ def test_indexes_of_the_engine_before_are_read_where_it_had_the_same_words(log: 
     """The terms of `fts5-porter-2` are of ASCII or CJK, and lengths left out stop words; `fts5-porter-3` kept accents of Greek."""
     engine, texts = Fts5SearchEngine(), ["We painted the boat", "and a train came", "用Python写的程序"]
     index = index_of(engine, texts)
-    record = json.loads(index.encode("fts5-porter-2"))
+    record = json.loads(index.encode("fts5-porter-2").partition(b"\n")[0]) | {"v": 2}
     old = Index.decode(encode_json({**record, "l": [5, 5, 9]}), engine)
     assert old is not None and (old.terms, old.lengths) == (index.terms, [5, 5, 9])
+    assert [entry.event for entry in old.entries] == [None, None, None], "it had no messages"
     del record["n"]
     old = Index.decode(encode_json(record), engine)
     assert old is not None and [entry.tokens for entry in old.entries] == [0, 0, 0], "it had no tokens of messages"
@@ -508,6 +523,7 @@ def test_an_index_comes_back_as_it_was(log: Turnlog, harness: Any) -> None:
     index.add(made)
     again = Index.decode(index.encode(engine.name), engine)
     assert again is not None and (again.entries, again.terms) == (index.entries, index.terms)
+    assert [entry.event for entry in again.entries] == [entry.event for entry in index.entries]
     assert len(index.entries) == session.info().messages - 1
     assert Index.decode(index.encode("another"), engine) is None
 
@@ -629,16 +645,12 @@ def test_requests_of_a_first_search_and_of_the_next_ones(moto: Any, length: int)
     with moto.meter.measure() as spent:
         assert session.search("boats 14", limit=10).results
     requests = dict(spent.requests)
-    texts = requests.pop("BatchGetItem", 0) + requests.pop("GetItem", 0)
-    assert texts == (length > 1_000), "of results out of line"
     assert requests == {"Query": 2, **({"GetObject": sealed} if sealed else {})}
     assert spent.write_units == 0 and spent.read_units <= 40
     for at in range(3):
         with moto.meter.measure() as spent:
             assert session.search("boats 14", limit=10).results
-        has_all = length == 10 and at < 2  # the newest commit that was known is read, and what came since
-        assert spent.requests["Query"] == 1, "the end of the log"
-        assert sum(spent.requests.values()) == (1 if has_all else 2), "and texts of results that are not in it"
+        assert dict(spent.requests) == {"Query": 1}, "the end of the log: the index has the messages"
         assert spent.write_units == 0 and spent.read_units <= 40
         session.append(user(f"one more about boats, {at}"))
 
@@ -807,7 +819,7 @@ def test_questions_in_chinese_find_their_turns(real_data: Any) -> None:
 def test_the_benchmark_counts_what_a_search_takes() -> None:
     (row,) = costs([300])
     assert row.requests["GetObject"] == 1 and row.requests["Query"] == 2
-    assert 0 < row.index_bytes < row.segment_bytes
+    assert 0 < row.index_bytes < 2.5 * row.segment_bytes, "it has the messages, too, less well packed"
 
 
 def test_a_message_of_one_long_number_holds_up_no_search() -> None:

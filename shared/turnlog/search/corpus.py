@@ -9,9 +9,8 @@ import math
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import field
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -37,8 +36,6 @@ from turnlog.sessions.session_history import WarmSessions
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segments import Segment, Segments
 
-KEPT = 256
-"""Number of newest commits that stay in memory during a search; an older commit is read again when a result is of it."""
 INDEX_BYTES = 32 * 1024 * 1024
 """Estimated memory of the indexes that a process remembers: of some 40,000 messages of 600 characters."""
 PART_MESSAGES = 4_096
@@ -50,16 +47,12 @@ _position = attrgetter("position")
 
 @lazy_dataclass(frozen=True, slots=True)
 class SearchedSession:
-    """A session that has been read for a search.
-
-    ``kept`` are commits that were read from the log, by first position. ``is_cut``: older messages are left out.
-    """
+    """A session that has been read for a search. ``is_cut``: older messages are left out."""
 
     keys: SessionKeys
     header: Header
     stretches: Sequence[Stretch]
     corpus: SessionCorpus
-    kept: Mapping[int, Commit] = field(repr=False)
     is_cut: bool = False
 
 
@@ -86,8 +79,8 @@ class SessionReader:
     """Reads sessions for a search, and remembers their indexes: the next search in the process reads what is new.
 
     The first search takes one request for the list of segments, one for each index, and one for each 1 MB of commits outside
-    segments. A later one takes one request, and one for the list of segments if a message is known by its card only. Texts of
-    results that are not in memory take one or two more.
+    segments. A later one takes one request, and one for the list of segments if a message is known by its card only. Results that
+    the index does not have, such as large ones, take one or two more.
     """
 
     def __init__(self, log: SessionLog, segments: Segments, indexes: SearchIndexes) -> None:
@@ -101,19 +94,16 @@ class SessionReader:
 
         Raises `UnavailableError` when the log, of which no index is known, is not read ``until`` a time of `time.monotonic`.
         """
-        kept = dict[int, Commit]()
         warm = self.warm_sessions.take(keys)
-        index = self._grown(keys, warm, self._behind(keys, warm.header, kept)) if warm is not None else None
+        index = self._grown(keys, warm, self._behind(keys, warm.header)) if warm is not None else None
         stretches, is_complete = self._stretches(keys, index.header) if index is not None else (), True
         # A rewind may bring back what an earlier rewind had hidden.
         if index is None or subtract(stretches, index.covered):
-            index = self._built(keys, newest, kept, until=until)
+            index = self._built(keys, newest, until=until)
             stretches, is_complete = index.covered, newest >= index.header.last
         header, first = index.header, max(1, index.header.last - newest + 1)
         shown = [(max(begin, first), last) for begin, last in stretches if last >= first]
-        searched = SearchedSession(
-            keys, header, shown, SessionCorpus(index.parts, shown), kept, shown[0] != stretches[0]
-        )
+        searched = SearchedSession(keys, header, shown, SessionCorpus(index.parts, shown), shown[0] != stretches[0])
         if is_complete:
             self._remember(keys, index)
         return searched
@@ -126,20 +116,19 @@ class SessionReader:
         Raises `UnavailableError` when the log, of which no index is known, is not read within ``seconds``.
         ``commits`` are the newest ones up to the header, as far as they are known. No request when they follow the known index.
         """
-        kept, warm = {commit.header.first: commit for commit in commits}, self.warm_sessions.take(keys)
-        index = None
+        index, warm = None, self.warm_sessions.take(keys)
         if warm is not None:
             places = {commit.header.hash: place for place, commit in enumerate(commits)}
             start, is_known = places.get(warm.header.hash), places.get(header.hash) == len(commits) - 1
             is_known = is_known and start is not None and warm.header.view == header.view
-            newer = commits[start:] if is_known else self._behind(keys, warm.header, kept)
+            newer = commits[start:] if is_known else self._behind(keys, warm.header)
             index = self._grown(keys, warm, newer)
         stretches = [
             (first, min(last, position - 1)) for first, last in self._stretches(keys, header) if first < position
         ]
         if index is None or subtract(stretches, index.covered):
-            index = self._built(keys, MAX_POSITION, kept, stretches, until=time.monotonic() + seconds)
-        searched = SearchedSession(keys, header, stretches, SessionCorpus(index.parts, stretches), kept)
+            index = self._built(keys, MAX_POSITION, stretches, until=time.monotonic() + seconds)
+        searched = SearchedSession(keys, index.header, stretches, SessionCorpus(index.parts, stretches))
         self._remember(keys, index)
         return searched
 
@@ -148,7 +137,7 @@ class SessionReader:
         if not any(part.is_shared for part in index.parts):
             self.warm_sessions.put(keys, index)
 
-    def _behind(self, keys: SessionKeys, known: Header, kept: dict[int, Commit]) -> Sequence[Commit]:
+    def _behind(self, keys: SessionKeys, known: Header) -> Sequence[Commit]:
         """Read the commits from a known one on; return none when the log has changed."""
         query = Query(keys.partition, commit_sort_key(known.first), COMMITS_TO)
         items = list(chain.from_iterable(pages(self._log.items, query)))
@@ -156,7 +145,6 @@ class SessionReader:
             return ()
         commits = checked_chain(items)
         self._log.commits.check_alive(keys, commits[-1].header)
-        _keep(kept, commits)
         return commits
 
     def _grown(self, keys: SessionKeys, warm: WarmIndex, commits: Sequence[Commit]) -> WarmIndex | None:
@@ -188,15 +176,19 @@ class SessionReader:
         return [searchable_text(message, message.message, message.facts) for message in messages]
 
     def located(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[Located]:
-        """Return messages in order. Takes one request if one of them is not in memory; payloads are not fetched."""
-        begins = sorted({entry.commit for entry in entries} - searched.kept.keys())
-        positions = {entry.position for entry in entries}
-        read = self._log.commits.at(searched.keys, begins, only=positions) if begins else []
-        commits = {**searched.kept, **dict(zip(begins, read, strict=True))}
-        events = [cast("MessageEvent", event_at(commits[entry.commit], entry.position, {})) for entry in entries]
+        """Return messages in order. Takes one request if the index does not have one of them; payloads are not fetched."""
+        # What it has of messages before a redaction, or of another log before a fork, may have been redacted since.
+        oldest = 1 + max(searched.header.redacted, searched.header.rewound)
+        events = {entry.position: entry.event if entry.position >= oldest else None for entry in entries}
+        others = [entry for entry in entries if events[entry.position] is None]
+        if others:
+            begins = sorted({entry.commit for entry in others})
+            read = self._log.commits.at(searched.keys, begins, only={entry.position for entry in others})
+            commits = dict(zip(begins, read, strict=True))
+            for entry in others:
+                events[entry.position] = cast("MessageEvent", event_at(commits[entry.commit], entry.position, {}))
         messages = [
-            Located(event, entry.loop, commits[entry.commit].header.time_ms)
-            for entry, event in zip(entries, events, strict=True)
+            Located(cast("MessageEvent", events[entry.position]), entry.loop, entry.time_ms) for entry in entries
         ]
         return with_bodies(self._log.commits, searched.keys, messages, lambda message: message.event.facts is None)
 
@@ -204,7 +196,6 @@ class SessionReader:
         self,
         keys: SessionKeys,
         newest: int,
-        kept: dict[int, Commit],
         others: Sequence[Stretch] = (),
         *,
         until: float = math.inf,
@@ -225,7 +216,6 @@ class SessionReader:
             index = self._indexes.build(messages, is_shared=_is_shared(keys, commits))
             newer.append((commits[0].header.first, index))
             first_card = _first_card(messages) or first_card
-            _keep(kept, commits)
             if commits[0].header.first <= first:
                 break
         assert header is not None  # noqa: S101 - a session has a first commit
@@ -295,11 +285,6 @@ def _check_time(until: float) -> None:
 def _is_shared(keys: SessionKeys, commits: Sequence[Commit]) -> bool:
     """Return whether a session reads commits of another session's log."""
     return any(commit.home != keys.partition for commit in commits)
-
-
-def _keep(kept: dict[int, Commit], commits: Sequence[Commit]) -> None:
-    """Keep the newest commits."""
-    kept.update((commit.header.first, commit) for commit in commits[::-1][: max(0, KEPT - len(kept))])
 
 
 def _first_card(messages: Sequence[tuple[Located, int]]) -> int:

@@ -1,4 +1,5 @@
-"""Search indexes: the terms, positions and times of messages. A segment's index is stored in a blob beside the segment.
+"""Search indexes: the terms, positions and times of messages, and most messages themselves. A segment's index is stored in a blob
+beside the segment.
 
 An index is a cache of its segment; its name contains the segment's hash. A reader that finds it missing, damaged or made by another
 engine builds it from the segment in memory. Only the worker that seals segments stores indexes.
@@ -10,34 +11,39 @@ import json
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from functools import cached_property, lru_cache
+from hashlib import sha256
 from itertools import accumulate, pairwise
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 from turnlog.core.calls import CallOutline, MessageOutline, ResultOutline
 from turnlog.core.errors import CorruptError
+from turnlog.core.events import MessageEvent
 from turnlog.core.json_values import encode_ascii_json, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Role
 from turnlog.core.times import caller_time, milliseconds_since_epoch
 from turnlog.log.keys import SessionKeys
+from turnlog.log.lines import encode_line, stored_line
 from turnlog.log.packing import pack, unpack
+from turnlog.log.read_lines import read_event
 from turnlog.log.reading import Located, message_time, searchable_text
 from turnlog.ports import MAX_COUNT, BlobStore, SearchEngine
 from turnlog.search.days import may_be_of_day, named_days, written_day
 from turnlog.snapshots.segments import Segment
 
-VERSION = 2
-"""Version of the stored format; an index with another version is not read."""
+VERSION, _WITHOUT_LINES = 3, 2
+"""Version of the stored format, and of that before, without messages; an index with another version is not read."""
 _ASKED_TERMS = 64
 """Number of terms whose counts are remembered."""
 _TERMS = b',"w":'
 """What stands before the terms of a stored index: its last field, in the order of the terms' bytes."""
 _BLOCK_BYTES = 4_096
 """Size of the parts of the text of a stored index, of which one is searched for a term."""
-_ENTRY_BYTES = 300
-"""Estimated memory of an entry."""
+_ENTRY_BYTES, _EVENT_BYTES = 300, 800
+"""Estimated memory of an entry, and of an added message's event without its text."""
 # It takes half the time of `json.loads`, which looks for an encoding and for spaces.
 _parsed = json.JSONDecoder().raw_decode
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
@@ -50,7 +56,8 @@ class IndexedMessage:
 
     ``commit`` is the first position of the message's commit. ``time_ms`` is the caller's own time if the message has one, else the
     commit's. ``tokens`` is its token count, 0 in an index that an earlier version has stored. ``facts`` can pair tool calls with
-    results; their ``head`` says only whether the message has text.
+    results; their ``head`` says only whether the message has text. ``stored`` is the message or its stored line; None where only
+    the log has it: for a message with a payload out of line that is not fetched, and in earlier versions.
     """
 
     position: int
@@ -59,6 +66,15 @@ class IndexedMessage:
     time_ms: int
     tokens: int
     facts: MessageOutline
+    stored: MessageEvent | bytes | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def event(self) -> MessageEvent | None:
+        """The message, as the log had it when it was indexed."""
+        if not isinstance(self.stored, bytes):
+            return self.stored
+        event = read_event(json.loads(self.stored), position=self.position, payload=None, parts=None)
+        return cast("MessageEvent", event)
 
 
 class StoredTerms:
@@ -166,7 +182,7 @@ class Index:
         """About the number of words of each entry, and the rows of those with calls or results."""
         self._engine = engine
         self._stored = StoredTerms()
-        self._first_added = 0
+        self._first_added = self._lines_bytes = 0
         self._words, self._days, self._dating = _Words(), _Words(), Lock()
         """The words of the added messages; and of the days that they name, once a day was asked for."""
         self._texts = list[tuple[str, str | None, int]]()
@@ -189,7 +205,9 @@ class Index:
             if envelope.created_at is not None:
                 time_ms = milliseconds_since_epoch(message_time(located))
             event, pairing = located.event, _facts(*_coded(facts))
-            entries.append(IndexedMessage(event.position, commit, located.loop, time_ms, event.tokens, pairing))
+            # A body that was fetched for the index is not what the log has.
+            stored = event if event.payload is None or event.body is None else None
+            entries.append(IndexedMessage(event.position, commit, located.loop, time_ms, event.tokens, pairing, stored))
             texts.append(f"{facts.name} {searchable_text(located, message, facts)}")
             self._texts.append((texts[-1], envelope.created_at, located.time_ms))
         words = self._engine.words(texts)
@@ -211,8 +229,8 @@ class Index:
     @property
     def size_bytes(self) -> int:
         """The estimated memory of the index, without the counts of terms that were asked for: at most 64 bytes a message."""
-        added = 2 * len(self._words.text) + len(self._days.text)
-        return self._stored.size_bytes + added + _ENTRY_BYTES * len(self.entries)
+        added = 3 * len(self._words.text) + len(self._days.text) + _EVENT_BYTES * len(self._texts)
+        return self._stored.size_bytes + self._lines_bytes + added + _ENTRY_BYTES * len(self.entries)
 
     @property
     def terms(self) -> Mapping[str, Sequence[int]]:
@@ -249,9 +267,18 @@ class Index:
         return _counted(bytearray(), rows, self._first_added)
 
     def encode(self, engine: str) -> bytes:
-        """Return the stored form: compact JSON, with the name of the search engine that made the terms."""
+        """Return the stored form: a line of JSON, with the name of the search engine that made the terms, and the messages' lines.
+
+        The line of a message with a payload out of line is empty.
+        """
+        lines = (
+            encode_line(stored_line(entry.event, None))
+            if entry.event is not None and entry.event.payload is None
+            else b""
+            for entry in self.entries
+        )
         entries, coded = self.entries, [_coded(entry.facts) for entry in self.entries]
-        return encode_json(
+        record = encode_json(
             {
                 "v": VERSION,
                 "e": engine,
@@ -266,26 +293,31 @@ class Index:
                 "w": {term: list(rows) for term, rows in sorted(self.terms.items())},
             }
         )
+        return b"\n".join((record, *lines))
 
     @classmethod
     def decode(cls, data: bytes, engine: SearchEngine) -> Index | None:
         """Read a stored index; return None for one of another version, or with terms that this engine would not make."""
-        end = data.index(_TERMS)
-        record: dict[str, Any] = json.loads(data[:end] + b"}")
-        if record["v"] != VERSION or record["e"] not in engine.reads:
+        head, *lines = data.split(b"\n")
+        end = head.index(_TERMS)
+        record: dict[str, Any] = json.loads(head[:end] + b"}")
+        if record["v"] not in (VERSION, _WITHOUT_LINES) or record["e"] not in engine.reads:
             return None
         positions, loops, times = accumulate(record["p"]), accumulate(record["o"]), accumulate(record["t"])
         tokens = record.get("n", [0] * len(record["l"]))
-        rows = zip(positions, record["c"], loops, times, tokens, record["r"], strict=True)
+        stored = [line or None for line in lines] or [None] * len(record["l"])
+        rows = zip(positions, record["c"], loops, times, tokens, record["r"], stored, strict=True)
         index, pairings = cls(engine), record["f"]
         entries = [
             IndexedMessage(
-                position, position - back, loop, time_ms, tokens, _facts(role, pairings.get(str(row), ((), ())))
+                *(position, position - back, loop, time_ms, tokens),
+                *(_facts(role, pairings.get(str(row), ((), ()))), line),
             )
-            for row, (position, back, loop, time_ms, tokens, role) in enumerate(rows)
+            for row, (position, back, loop, time_ms, tokens, role, line) in enumerate(rows)
         ]
         index._enter(entries, record["l"])
-        index._stored, index._first_added = StoredTerms(data[end + len(_TERMS) : -1]), len(index.entries)
+        index._stored, index._first_added = StoredTerms(head[end + len(_TERMS) : -1]), len(index.entries)
+        index._lines_bytes = len(data) - len(head)
         return index if record["e"] == engine.name or index._stored.are_words_of(engine) else None
 
 
@@ -296,10 +328,14 @@ class SearchIndexes:
         self._blobs = blobs
         self.engine = engine
 
-    def store(self, keys: SessionKeys, segment: Segment, messages: Iterable[tuple[Located, int]]) -> None:
-        """Build and store the index of a segment from its messages, each given with its commit's first position."""
-        content = self.build(messages).encode(self.engine.name)
-        self._blobs.put(index_blob(keys, segment), pack(content))
+    def store(self, keys: SessionKeys, segment: Segment, messages: Iterable[tuple[Located, int]]) -> str:
+        """Build and store the index of a segment from its messages, each given with its commit's first position.
+
+        Returns the SHA-256 of what is stored.
+        """
+        packed = pack(self.build(messages).encode(self.engine.name))
+        self._blobs.put(index_blob(keys, segment), packed)
+        return sha256(packed).hexdigest()
 
     def build(self, messages: Iterable[tuple[Located, int]], *, is_shared: bool = False) -> Index:
         """Return an index of messages, each given with its commit's first position."""
@@ -308,13 +344,19 @@ class SearchIndexes:
         return index
 
     def read(self, keys: SessionKeys, segment: Segment) -> Index | None:
-        """Return the index of a segment, or None if it is missing, damaged or of another engine; takes one request."""
+        """Return the index of a segment, or None if it is missing, damaged or of another engine; takes one request.
+
+        It has messages only when it is the index that the segment's entry names.
+        """
         name = index_blob(keys, segment)
         packed = self._blobs.get(name)
         if packed is None:
             return None
         try:
-            return Index.decode(unpack(packed, item=name), self.engine)
+            content = unpack(packed, item=name)
+            if sha256(packed).hexdigest() != segment.index_sha256:
+                content = content.partition(b"\n")[0]
+            return Index.decode(content, self.engine)
         except (CorruptError, ValueError, KeyError, TypeError, IndexError, OverflowError):
             return None
 

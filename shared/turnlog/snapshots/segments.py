@@ -30,8 +30,8 @@ from turnlog.ports import MAX_GET_ITEMS, Absent, BlobStore, Equal, Item, ItemTab
 from turnlog.sessions.session_log import SessionLog
 from turnlog.snapshots.segment_format import SealedCommit, SegmentWriter, read_segment, read_stretch
 
-Beside: TypeAlias = "Callable[[SessionKeys, Segment, Iterable[tuple[Located, int]]], None]"
-"""Stores a companion of a segment (a search index), from its messages, each with its commit's first position."""
+Beside: TypeAlias = "Callable[[SessionKeys, Segment, Iterable[tuple[Located, int]]], str]"
+"""Stores a segment's search index, from its messages, each with its commit's first position; returns its SHA-256."""
 MAX_MS = 5_000
 """A job begins no segment after this time, so that it ends before its worker's time-out. The next job continues."""
 
@@ -41,7 +41,7 @@ class Segment:
     """A segment as its entry describes it.
 
     ``size_bytes`` is the packed size; ``body_bytes`` is the size of the ``messages``' bodies, without those in the blob
-    store.
+    store. ``index_sha256`` is the hash of the search index that was stored with it; empty for none.
     """
 
     first: int
@@ -50,6 +50,7 @@ class Segment:
     messages: int
     size_bytes: int
     body_bytes: int
+    index_sha256: str = ""
 
     def blob(self, keys: SessionKeys) -> str:
         """Return the name of the segment's blob."""
@@ -131,7 +132,7 @@ class Segments:
         name = segment.blob(keys)
         self._blobs.put(name, packed)
         if self._beside is not None:
-            self._beside(keys, segment, self.placed(keys, commits))
+            segment = replace(segment, index_sha256=self._beside(keys, segment, self.placed(keys, commits)))
         lost = self._items.put(_entry(keys, segment), condition=Absent())
         return segment if lost is None or lost.existing is None else _segment(lost.existing)
 
@@ -213,6 +214,7 @@ def _entry(keys: SessionKeys, segment: Segment) -> Item:
         "m": segment.messages,
         "sz": segment.size_bytes,
         "rb": segment.body_bytes,
+        **({"ix": bytes.fromhex(segment.index_sha256)} if segment.index_sha256 else {}),
     }
 
 
@@ -220,7 +222,8 @@ def _segment(item: Item) -> Segment:
     check_version(item)
     last, messages, size_bytes, body_bytes = (attribute(item, field, int) for field in ("pos", "m", "sz", "rb"))
     digest = attribute(item, "d", bytes).hex()
-    return Segment(position_of(item_name(item)), last, digest, messages, size_bytes, body_bytes)
+    index = attribute(item, "ix", bytes).hex() if "ix" in item else ""
+    return Segment(position_of(item_name(item)), last, digest, messages, size_bytes, body_bytes, index)
 
 
 class SealSessions:

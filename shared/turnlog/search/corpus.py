@@ -5,12 +5,13 @@ Messages in segments come from the segments' stored indexes; newer messages are 
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -73,6 +74,18 @@ class WarmIndex:
     def size_bytes(self) -> int:
         """The estimated memory of the indexes."""
         return sum(part.size_bytes for part in self.parts)
+
+
+@contextmanager
+def _collecting_no_garbage() -> Iterator[None]:
+    """Pause Python's garbage collector: it would look through the new objects of an index again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class SessionReader:
@@ -192,6 +205,7 @@ class SessionReader:
         ]
         return with_bodies(self._log.commits, searched.keys, messages, lambda message: message.event.facts is None)
 
+    @_collecting_no_garbage()
     def _built(
         self,
         keys: SessionKeys,

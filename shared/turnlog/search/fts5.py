@@ -173,11 +173,12 @@ class Fts5SearchEngine:
 
     def _discounts(self, lengths: Sequence[int], rows: Sequence[int]) -> list[float]:
         """Return how much the length of each row lowers its score. In a conversation, the length includes the neighbours."""
-        most, rows_of, padded = self._near_words, itemgetter(*rows), (0, *lengths, *[0] * (BLOCK + 1))
-        near = (map(min, rows_of(lengths), repeat(most)) for lengths in (padded, padded[2:]))
-        total = sum(lengths) + 2 * min(sum(lengths), most * len(lengths))
+        most, total = self._near_words, sum(lengths)
+        total += 2 * min(total, most * len(lengths))
         share, saturation = B * len(lengths) / (total or 1), K1 * TERM_WEIGHT * _PARTS * NEIGHBOURS[0]
-        return [saturation * (1 - B + share * sum(sizes)) for sizes in zip(rows_of(padded[1:]), *near, strict=True)]
+        padded = (*lengths, *[0] * (BLOCK + 2))
+        sizes = (padded[row] + min(padded[row - 1], most) + min(padded[row + 1], most) for row in rows)
+        return [saturation * (1 - B + share * size) for size in sizes]
 
     def _reached(self, places: bytes, total: int) -> int:
         """Return how many rows have a term, or have it near."""

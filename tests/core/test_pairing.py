@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnlog.core import calls as pairing_module
 from turnlog.core.calls import (
@@ -136,6 +138,19 @@ def test_calls_that_were_open_before_take_results_too() -> None:
     before = paired(calls("a", "b"), results("a")).open
     result = pair([(9, results("b"))], before=before)
     assert answers(result) == {"1.1": "9.0"}
+
+
+OUTLINES = st.one_of(
+    st.lists(st.sampled_from(["a", "b", ""]), min_size=1, max_size=3).map(lambda ids: calls(*ids)),
+    st.lists(st.sampled_from(["a", "b", ""]), min_size=1, max_size=3).map(lambda ids: results(*ids)),
+    st.just(function("f")),
+)
+
+
+@given(st.lists(OUTLINES, max_size=12), st.integers(0, 12))
+def test_a_pairing_goes_on_behind_what_is_paired(messages: list[MessageOutline], at: int) -> None:
+    numbered = list(enumerate(messages, start=1))
+    assert pair(numbered[at:], behind=pair(numbered[:at])) == pair(numbered)
 
 
 def test_an_unknown_role_calls_and_answers_nothing() -> None:

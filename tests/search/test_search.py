@@ -23,6 +23,7 @@ from tests.effort import examples, is_full
 from tests.support.recalls import calls, result, user
 from turnlog.client.model import Session, Turnlog
 from turnlog.core import positions as borders
+from turnlog.core.calls import pair
 from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner
 from turnlog.core.json_values import encode_json
@@ -31,6 +32,7 @@ from turnlog.log.packing import pack, unpack
 from turnlog.log.reading import Located
 from turnlog.ports import MAX_COUNT, Key, TermDocuments
 from turnlog.privacy import redact
+from turnlog.search import corpus as corpus_module
 from turnlog.search.corpus import SessionCorpus, WarmIndex
 from turnlog.search.days import named_days
 from turnlog.search.fts5 import BLOCK, BLOCKS, Fts5SearchEngine, tokenizer_table
@@ -736,6 +738,25 @@ def test_what_is_redacted_or_erased_is_not_found_by_what_was_remembered(
     again = log.sessions.create("s2")
     again.append(user("about trains"))
     assert again.search("boats").results == [] and harness.log("other").search("boats").results == []
+
+
+def test_calls_are_paired_once_for_all_searches_of_a_process(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, paired = harness.log().sessions.create("s"), list[int]()
+    spoken(session, 9)
+
+    def counted(messages: Any, **options: Any) -> Any:
+        paired.append(len(messages := list(messages)))
+        return pair(messages, **options)
+
+    monkeypatch.setattr(corpus_module, "pair", counted)
+    first = session.search("order A-6", tool="get_parcel").results
+    assert [hit.ref for hit in first] and max(paired) == 6
+    paired.clear()
+    session.append(calls("c99", name="get_parcel"), result("c99", "order A-6 again"))
+    session.append(result("c6", "order A-6 is here"))
+    found = session.search("order A-6", tool="get_parcel").results
+    assert max(paired, default=0) <= 3, "what is new"
+    assert found == cold(harness).sessions.of("s").search("order A-6", tool="get_parcel").results
 
 
 def test_an_expired_session_is_not_found_by_what_was_remembered(harness: Any) -> None:

@@ -297,20 +297,27 @@ class Pairing:
     """Tool calls and results of a range of messages, paired.
 
     ``call_of`` maps a result's place (position, index) to its call. ``result_of`` maps a call to its newest result.
-    ``open`` are the calls without a result, ``orphans`` the results without a call.
+    ``open`` are the calls without a result, ``orphans`` the results without a call. ``answered`` has the newest answered call of
+    each id.
     """
 
     call_of: Mapping[tuple[int, int], Ref]
     result_of: Mapping[Ref, tuple[int, int]]
     open: OpenCalls
     orphans: Sequence[tuple[int, int]]
+    answered: Mapping[bytes, Ref]
 
 
-def pair(messages: Iterable[tuple[int, MessageOutline]], *, before: OpenCalls | None = None) -> Pairing:
-    """Pair results with calls in (position, outline) items, in order. ``before`` are calls that were open already."""
-    index, answered = OpenIndex(before or OpenCalls()), dict[bytes, Ref]()
-    call_of, result_of = dict[tuple[int, int], Ref](), dict[Ref, tuple[int, int]]()
-    orphans = list[tuple[int, int]]()
+def pair(
+    messages: Iterable[tuple[int, MessageOutline]], *, before: OpenCalls | None = None, behind: Pairing | None = None
+) -> Pairing:
+    """Pair results with calls in (position, outline) items, in order.
+
+    ``before`` are calls that were open already; ``behind`` is the pairing of all earlier messages, which the result includes.
+    """
+    known = behind or Pairing({}, {}, before or OpenCalls(), (), {})
+    index, answered, orphans = OpenIndex(known.open), dict(known.answered), list(known.orphans)
+    call_of, result_of = dict(known.call_of), dict(known.result_of)
     for position, outline in messages:
         if outline.calls:
             index.opened(unanswered_calls(position, outline))
@@ -325,7 +332,7 @@ def pair(messages: Iterable[tuple[int, MessageOutline]], *, before: OpenCalls | 
                 orphans.append(place)
                 continue
             call_of[place], result_of[ref] = ref, place
-    return Pairing(call_of, result_of, index.calls(), orphans)
+    return Pairing(call_of, result_of, index.calls(), orphans, answered)
 
 
 def call_hash(text: str) -> bytes:

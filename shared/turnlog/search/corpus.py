@@ -10,7 +10,7 @@ import math
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import chain
@@ -69,6 +69,7 @@ class WarmIndex:
     parts: list[Index]
     covered: Sequence[Stretch]
     first_card: int
+    paired: PairedCalls
 
     @property
     def size_bytes(self) -> int:
@@ -86,6 +87,26 @@ def _collecting_no_garbage() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+class PairedCalls:
+    """Remembers the pairing of calls and results of a session's messages, which takes longer than to search in them."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Sequence[IndexedMessage], Pairing, Mapping[Ref, str]] = (), pair(()), {}
+
+    def of(self, messages: Sequence[IndexedMessage]) -> tuple[Pairing, Mapping[Ref, str]]:
+        """Return the pairing of messages in order, and the names of the calls. They may include what is said behind these."""
+        known, pairing, names = self._known
+        shared = min(len(known), len(messages))
+        if known[:shared] != messages[:shared]:  # of other views, before or after a rewind
+            known, pairing, names = (), pair(()), {}
+        if newer := messages[len(known) :]:
+            pairing = pair(((message.position, message.facts) for message in newer), behind=pairing)
+            calls = ((message.position, *call) for message in newer for call in enumerate(message.facts.calls))
+            names = {**names, **{Ref(position, index): call.name for position, index, call in calls}}
+            self._known = messages, pairing, names
+        return pairing, names
 
 
 class SessionReader:
@@ -116,7 +137,8 @@ class SessionReader:
             stretches, is_complete = index.covered, newest >= index.header.last
         header, first = index.header, max(1, index.header.last - newest + 1)
         shown = [(max(begin, first), last) for begin, last in stretches if last >= first]
-        searched = SearchedSession(keys, header, shown, SessionCorpus(index.parts, shown), shown[0] != stretches[0])
+        corpus = SessionCorpus(index.parts, shown, index.paired)
+        searched = SearchedSession(keys, header, shown, corpus, shown[0] != stretches[0])
         if is_complete:
             self._remember(keys, index)
         return searched
@@ -141,7 +163,8 @@ class SessionReader:
         ]
         if index is None or subtract(stretches, index.covered):
             index = self._built(keys, MAX_POSITION, stretches, until=time.monotonic() + seconds)
-        searched = SearchedSession(keys, index.header, stretches, SessionCorpus(index.parts, stretches))
+        corpus = SessionCorpus(index.parts, stretches, index.paired)
+        searched = SearchedSession(keys, index.header, stretches, corpus)
         self._remember(keys, index)
         return searched
 
@@ -174,7 +197,7 @@ class SessionReader:
             warm.parts.append(Index(self._indexes.engine))
         warm.parts[-1].add(messages)
         covered = (*warm.covered[:-1], (warm.covered[-1][0], header.last))
-        return WarmIndex(header, warm.parts, covered, card)
+        return WarmIndex(header, warm.parts, covered, card, warm.paired)
 
     def _stretches(self, keys: SessionKeys, header: Header) -> Sequence[Stretch]:
         return self._log.commits.view(keys, header).up_to(header.last)
@@ -243,7 +266,7 @@ class SessionReader:
         shown = [stretch for stretch in stretches if stretch[1] >= first]
         sealed = self._sealed(keys, segments, shown, first, until=until)
         parts = [index for _, index in sorted(newer, key=itemgetter(0))]
-        return WarmIndex(header, [*sealed, *parts], stretches, first_card)
+        return WarmIndex(header, [*sealed, *parts], stretches, first_card, PairedCalls())
 
     def messages(
         self, keys: SessionKeys, commits: Sequence[Commit], first: int, last: int | None = None
@@ -310,8 +333,9 @@ def _first_card(messages: Sequence[tuple[Located, int]]) -> int:
 class SessionCorpus:
     """The visible messages of a session as one list of documents, with the refs of their tool calls."""
 
-    def __init__(self, parts: Sequence[Index], stretches: Sequence[Stretch]) -> None:
-        self.entries, lengths = list[IndexedMessage](), list[int]()
+    def __init__(self, parts: Sequence[Index], stretches: Sequence[Stretch], paired: PairedCalls | None = None) -> None:
+        """``paired`` remembers calls and results of the same parts."""
+        self.entries, lengths, self._paired = list[IndexedMessage](), list[int](), paired or PairedCalls()
         self._parts = list[tuple[Index, list[tuple[int, int, int]]]]()
         """The parts, each with the rows of it that are visible: from one, up to another, and how far these are moved."""
         for part in parts:
@@ -328,23 +352,16 @@ class SessionCorpus:
         self.documents = TermDocuments(lengths, self._counts_of)
 
     @cached_property
-    def _calling(self) -> list[IndexedMessage]:
-        """The messages with calls or results."""
-        return [self.entries[row] for part, shown in self._parts for row in _visible(part.calling, shown)]
-
-    @cached_property
-    def _pairing(self) -> Pairing:
-        return pair((entry.position, entry.facts) for entry in self._calling)
-
-    @cached_property
-    def _names(self) -> dict[Ref, str]:
-        calls = ((entry.position, *numbered) for entry in self._calling for numbered in enumerate(entry.facts.calls))
-        return {Ref(position, index): call.name for position, index, call in calls}
+    def _calls(self) -> tuple[Pairing, Mapping[Ref, str]]:
+        """The pairing of calls and results, and the names of the calls."""
+        return self._paired.of(
+            [self.entries[row] for part, shown in self._parts for row in _visible(part.calling, shown)]
+        )
 
     @cached_property
     def has_echoes(self) -> bool:
         """Whether any message calls the recall and search tools."""
-        return not {RECALL_TOOL, SEARCH_TOOL}.isdisjoint(self._names.values())
+        return not {RECALL_TOOL, SEARCH_TOOL}.isdisjoint(self._calls[1].values())
 
     def _counts_of(self, terms: Collection[str]) -> dict[str, bytearray]:
         parts = [(part.counts_of(terms), shown) for part, shown in self._parts]
@@ -366,10 +383,13 @@ class SessionCorpus:
     def refs(self, row: int, tool: str | None = None) -> list[Ref]:
         """Return the tool calls that a message makes, then the calls that it answers; with ``tool`` only calls of that tool."""
         position, facts = self.entries[row].position, self.entries[row].facts
+        if not (facts.calls or facts.results):
+            return []
+        pairing, names = self._calls
         made = [Ref(position, index) for index in range(len(facts.calls))]
-        answered = [self._pairing.call_of.get((position, index)) for index in range(len(facts.results))]
+        answered = [pairing.call_of.get((position, index)) for index in range(len(facts.results))]
         refs = [*made, *(ref for ref in answered if ref is not None)]
-        return [ref for ref in refs if tool is None or self._names.get(ref) == tool]
+        return [ref for ref in refs if tool is None or names.get(ref) == tool]
 
     def place(self, row: int, tool: str | None) -> dict[str, Any]:
         """Return position, loop, role and ref of a message, as results have them."""
@@ -386,7 +406,7 @@ class SessionCorpus:
         if facts.head or not (facts.calls or facts.results):
             return False
         refs = self.refs(row)
-        return bool(refs) and all(self._names.get(ref) in (RECALL_TOOL, SEARCH_TOOL) for ref in refs)
+        return bool(refs) and all(self._calls[1].get(ref) in (RECALL_TOOL, SEARCH_TOOL) for ref in refs)
 
     def matches(self, row: int, query: SearchQuery) -> bool:
         """Return whether a message has the role, the loop and the tool that the query names."""

@@ -42,8 +42,8 @@ _TERMS = b',"w":'
 """What stands before the terms of a stored index: its last field, in the order of the terms' bytes."""
 _BLOCK_BYTES = 4_096
 """Size of the parts of the text of a stored index, of which one is searched for a term."""
-_ENTRY_BYTES, _EVENT_BYTES = 300, 800
-"""Estimated memory of an entry, and of an added message's event without its text."""
+_ENTRY_BYTES, _PAIRED_BYTES, _EVENT_BYTES = 300, 500, 800
+"""Estimated memory of an entry, of a call or result that is paired, and of an added message's event without its text."""
 # It takes half the time of `json.loads`, which looks for an encoding and for spaces.
 _parsed = json.JSONDecoder().raw_decode
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
@@ -230,7 +230,8 @@ class Index:
     def size_bytes(self) -> int:
         """The estimated memory of the index, without the counts of terms that were asked for: at most 64 bytes a message."""
         added = 3 * len(self._words.text) + len(self._days.text) + _EVENT_BYTES * len(self._texts)
-        return self._stored.size_bytes + self._lines_bytes + added + _ENTRY_BYTES * len(self.entries)
+        entries = _ENTRY_BYTES * len(self.entries) + _PAIRED_BYTES * len(self.calling)
+        return self._stored.size_bytes + self._lines_bytes + added + entries
 
     @property
     def terms(self) -> Mapping[str, Sequence[int]]:

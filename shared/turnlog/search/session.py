@@ -44,8 +44,9 @@ WORDS_WEIGHT = 0.5
 MAX_QUESTION_CHARS = 1_000
 RECALL_SECONDS = 2.0
 """Time in which the index of a session must have been read for a window; else the window goes without what is recalled."""
-MAX_COMMITS = 60
-"""Commits that are read at most for what a window recalls for a question: 30 read units, when none is larger than 4 KB."""
+MAX_COMMITS = 100
+"""Commits whose messages a window recalls for a question at most. The log is asked for those that the index does not have: one
+request, 50 read units at most when no commit is larger than 4 KB."""
 SPARE = 1.5
 """How many times the tokens that fit are read for a window: some messages are not sent, because a summary has them."""
 MOST_OF_WORD = 4

@@ -80,7 +80,7 @@ class RecallMessages(Step):
 
     step: Literal["recall"] = "recall"
     share: float = Field(default=0.5, gt=0, le=0.6)
-    tokens: int | None = Field(default=2_400, ge=_LEAST_TOKENS, le=1_000_000)
+    tokens: int | None = Field(default=4_000, ge=_LEAST_TOKENS, le=1_000_000)
     in_passing: float = Field(default=0.15, ge=0, le=0.6)
     neighbours: int = Field(default=3, ge=0, le=3)
     min_score: float = Field(default=0.05, ge=0, lt=1)

@@ -740,6 +740,26 @@ def test_what_is_redacted_or_erased_is_not_found_by_what_was_remembered(
     assert again.search("boats").results == [] and harness.log("other").search("boats").results == []
 
 
+@pytest.mark.usefixtures("small")
+def test_the_words_of_a_sealed_message_are_not_found_once_it_is_redacted(harness: Any) -> None:
+    """The index of before is there until the job has run; a process that read it kept its words ever after."""
+    log = harness.log()
+    session = log.sessions.create("s")
+    session.append(user("the secret zebra"), {"role": "assistant", "content": "ok"})
+    spoken(session, 9)
+    seal(harness)
+    fork = session.fork("f")
+    spoken(fork, 9)
+    seal(harness, "f")
+    session.redact(2)
+    for log in (harness.log(), cold(harness)):
+        assert [log.sessions.of(name).search("zebra").results for name in ("s", "f")] == [[], []]
+    log.run_jobs()
+    for log in (harness.log(), cold(harness)):
+        assert [log.sessions.of(name).search("zebra").results for name in ("s", "f")] == [[], []]
+    assert asked(session) == asked(cold(harness).sessions.of("s"))
+
+
 def test_calls_are_paired_once_for_all_searches_of_a_process(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     session, paired = harness.log().sessions.create("s"), list[int]()
     spoken(session, 9)

@@ -39,9 +39,10 @@ from turnlog.privacy.redacted_archives import RedactedParts
 from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.session_log import SessionLog
+from turnlog.snapshots.segments import Segments
 
 NOTED_SESSIONS = 100
-"""Sessions in which a request notes a redaction: some 8 requests each. The job does the rest."""
+"""Sessions in which a request notes a redaction: some 10 requests each. The job does the rest."""
 
 
 class Redaction:
@@ -232,6 +233,7 @@ class RedactMessages:
     start_job: StartJobs
     copies: OffloadCopies
     memories: Sequence[MemoryEngine]
+    segments: Segments
 
     def __call__(self, owner: Owner, session_id: str, position: int, *, key: str | None = None) -> Job:
         """Start the job and overwrite the message. The job is queued first: after a crash in between, the worker overwrites."""
@@ -310,7 +312,7 @@ class RedactMessages:
                 self._note(member, redacted)
 
     def _note(self, keys: SessionKeys, redacted: Redacted) -> None:
-        """Add the redaction to a session's history.
+        """Add the redaction to a session's history, and to what is sealed of it.
 
         The new header drops a summary that covers the message. A summary that is being made of the old text can't be
         published afterwards.
@@ -318,6 +320,7 @@ class RedactMessages:
         if not self.redaction.has(keys, redacted):
             return
         position = redacted.position
+        self.segments.mark_redacted(keys, position)
 
         def compose(tail: Tail) -> Draft | Commit:
             header = tail.header

@@ -41,7 +41,8 @@ class Segment:
     """A segment as its entry describes it.
 
     ``size_bytes`` is the packed size; ``body_bytes`` is the size of the ``messages``' bodies, without those in the blob
-    store. ``index_sha256`` is the hash of the search index that was stored with it; empty for none.
+    store. ``index_sha256`` is the hash of the search index that was stored with it; empty for none. ``is_redacted``: a message was
+    redacted after it was sealed.
     """
 
     first: int
@@ -51,6 +52,7 @@ class Segment:
     size_bytes: int
     body_bytes: int
     index_sha256: str = ""
+    is_redacted: bool = False
 
     def blob(self, keys: SessionKeys) -> str:
         """Return the name of the segment's blob."""
@@ -136,6 +138,16 @@ class Segments:
         lost = self._items.put(_entry(keys, segment), condition=Absent())
         return segment if lost is None or lost.existing is None else _segment(lost.existing)
 
+    def mark_redacted(self, keys: SessionKeys, position: int) -> None:
+        """Say in the entry of the segment that holds a position that a message is redacted: a search reads it in the log then.
+
+        Takes one request, and another one where there is such a segment.
+        """
+        segment = self.containing(keys, position)
+        if segment is not None and not segment.is_redacted:
+            marked = _entry(keys, replace(segment, is_redacted=True))
+            self._items.put(marked, condition=Equal("d", bytes.fromhex(segment.sha256)))
+
     def exchange(self, keys: SessionKeys, before: Segment, packed: bytes) -> bool:
         """Replace a segment's bytes by other bytes of the same commits; False when another process replaced them first.
 
@@ -215,6 +227,7 @@ def _entry(keys: SessionKeys, segment: Segment) -> Item:
         "sz": segment.size_bytes,
         "rb": segment.body_bytes,
         **({"ix": bytes.fromhex(segment.index_sha256)} if segment.index_sha256 else {}),
+        **({"rx": 1} if segment.is_redacted else {}),
     }
 
 
@@ -223,7 +236,7 @@ def _segment(item: Item) -> Segment:
     last, messages, size_bytes, body_bytes = (attribute(item, field, int) for field in ("pos", "m", "sz", "rb"))
     digest = attribute(item, "d", bytes).hex()
     index = attribute(item, "ix", bytes).hex() if "ix" in item else ""
-    return Segment(position_of(item_name(item)), last, digest, messages, size_bytes, body_bytes, index)
+    return Segment(position_of(item_name(item)), last, digest, messages, size_bytes, body_bytes, index, "rx" in item)
 
 
 class SealSessions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
@@ -346,6 +347,29 @@ def test_a_redacted_message_is_not_recalled(harness: Harness) -> None:
     window = session.context(budget=1_500)
     assert "AX-77012" not in str(window.messages)
     assert window.prefix.reason == "redaction"
+
+
+def test_what_is_recalled_is_the_same_before_and_after_its_messages_are_sealed(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is sealed, the whole of a large message is searched; windows of one epoch go by its card before and after."""
+    monkeypatch.setattr(borders, "SEGMENT_POSITIONS", 8)
+    session = harness.log().sessions.create(policy="recall")
+    talked = " ".join(f"line{number * 7919:x}" for number in range(1_500))
+    session.append({"role": "user", "content": "Look it up."})
+    look_up(session, f"{talked} my green bicycle came from a parrot dealer {talked}")
+    session.append({"role": "assistant", "content": "Noted."})
+    session.append({"role": "user", "content": "A green bicycle?"}, {"role": "assistant", "content": "Yes."})
+    talk(session, 60)
+    session.append(QUESTION)
+    before = session.context(budget=1_500)
+    assert before.manifest.recalled and session.search("parrot").results == []
+    harness.app.seal_session.run(OWNER, session.id, {})
+    assert cold(harness, session, budget=1_500)["messages"] == before.messages
+    assert cold(harness, session, budget=1_500)["manifest"]["recalled"] == [
+        asdict(hit) for hit in before.manifest.recalled
+    ]
+    assert session.search("parrot").results[0].position == 4
 
 
 def test_a_message_that_was_redacted_in_the_parent_is_not_recalled_in_a_sealed_fork(

@@ -137,7 +137,7 @@ class SessionReader:
             stretches, is_complete = index.covered, newest >= index.header.last
         header, first = index.header, max(1, index.header.last - newest + 1)
         shown = [(max(begin, first), last) for begin, last in stretches if last >= first]
-        corpus = SessionCorpus(index.parts, shown, index.paired)
+        corpus = SessionCorpus([part.whole or part for part in index.parts], shown, index.paired)
         searched = SearchedSession(keys, header, shown, corpus, shown[0] != stretches[0])
         if is_complete:
             self._remember(keys, index)
@@ -146,7 +146,7 @@ class SessionReader:
     def read_before(
         self, keys: SessionKeys, header: Header, position: int, commits: Sequence[Commit], *, seconds: float = math.inf
     ) -> SearchedSession:
-        """Read the corpus of the messages before a position that are in view at a header.
+        """Read the corpus of the messages before a position that are in view at a header, of large ones what their cards say.
 
         Raises `UnavailableError` when the log, of which no index is known, is not read within ``seconds``.
         ``commits`` are the newest ones up to the header, as far as they are known. No request when they follow the known index.
@@ -193,7 +193,7 @@ class SessionReader:
         is_sealed = card and any(segment.last >= card for segment in self._segments.list(keys))
         if header.redacted != known.redacted or is_sealed:
             return None
-        if not warm.parts or len(warm.parts[-1].entries) >= PART_MESSAGES:
+        if not warm.parts or warm.parts[-1].whole or len(warm.parts[-1].entries) >= PART_MESSAGES:
             warm.parts.append(Index(self._indexes.engine))
         warm.parts[-1].add(messages)
         covered = (*warm.covered[:-1], (warm.covered[-1][0], header.last))

@@ -11,7 +11,7 @@ import json
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from itertools import accumulate, pairwise
@@ -172,11 +172,13 @@ class Index:
     A stored index has for each term the rows of the messages that contain it, a row for each occurrence. Messages that were added
     have their words in one text: to look up a few terms in it costs less than to make the terms of all words, most of which nobody
     asks for. The days that they name are found when a day is asked for. ``is_shared``: some messages come from the log of another
-    session.
+    session. Large messages have the words of their cards, as the log has them. ``whole`` indexes the same messages with the whole
+    of their texts; None where the log has no more.
     """
 
     def __init__(self, engine: SearchEngine, *, is_shared: bool = False) -> None:
         self.is_shared = is_shared
+        self.whole: Index | None = None
         self.entries = list[IndexedMessage]()
         self.lengths, self.calling = list[int](), list[int]()
         """About the number of words of each entry, and the rows of those with calls or results."""
@@ -205,8 +207,7 @@ class Index:
             if envelope.created_at is not None:
                 time_ms = milliseconds_since_epoch(message_time(located))
             event, pairing = located.event, _facts(*_coded(facts))
-            # A body that was fetched for the index is not what the log has.
-            stored = event if event.payload is None or event.body is None else None
+            stored = event if event.payload is None or (event.body is None and event.payload.home) else None
             entries.append(IndexedMessage(event.position, commit, located.loop, time_ms, event.tokens, pairing, stored))
             texts.append(f"{facts.name} {searchable_text(located, message, facts)}")
             self._texts.append((texts[-1], envelope.created_at, located.time_ms))
@@ -226,12 +227,18 @@ class Index:
         self.lengths += lengths
         self.entries += entries
 
+    def _with_texts(self, whole: Index, lengths: list[int]) -> Index:
+        """Return the index of whole texts, which has these messages."""
+        whole.entries, whole.calling, whole.lengths = self.entries, self.calling, lengths
+        return whole
+
     @property
     def size_bytes(self) -> int:
         """The estimated memory of the index, without the counts of terms that were asked for: at most 64 bytes a message."""
         added = 3 * len(self._words.text) + len(self._days.text) + _EVENT_BYTES * len(self._texts)
         entries = _ENTRY_BYTES * len(self.entries) + _PAIRED_BYTES * len(self.calling)
-        return self._stored.size_bytes + self._lines_bytes + added + entries
+        of_whole = self.whole.size_bytes if self.whole is not None else 0
+        return self._stored.size_bytes + self._lines_bytes + added + entries + of_whole
 
     @property
     def terms(self) -> Mapping[str, Sequence[int]]:
@@ -270,15 +277,11 @@ class Index:
     def encode(self, engine: str) -> bytes:
         """Return the stored form: a line of JSON, with the name of the search engine that made the terms, and the messages' lines.
 
-        The line of a message with a payload out of line is empty.
+        The line of a message with a payload out of line is empty. Behind a zero byte stands what `whole` has of its own.
         """
-        lines = (
-            encode_line(stored_line(entry.event, None))
-            if entry.event is not None and entry.event.payload is None
-            else b""
-            for entry in self.entries
-        )
         entries, coded = self.entries, [_coded(entry.facts) for entry in self.entries]
+        events = (entry.event for entry in entries)
+        lines = (encode_line(stored_line(event, None)) if event and event.payload is None else b"" for event in events)
         record = encode_json(
             {
                 "v": VERSION,
@@ -291,15 +294,20 @@ class Index:
                 "n": [entry.tokens for entry in entries],
                 "r": [role for role, _ in coded],
                 "f": {row: [calls, results] for row, (_, (calls, results)) in enumerate(coded) if calls or results},
-                "w": {term: list(rows) for term, rows in sorted(self.terms.items())},
+                "w": self._sorted_terms(),
             }
         )
-        return b"\n".join((record, *lines))
+        whole = self.whole and encode_json({"l": self.whole.lengths, "w": self.whole._sorted_terms()})
+        return b"\n".join((record, *lines)) + (b"\0" + whole if whole else b"")
+
+    def _sorted_terms(self) -> dict[str, list[int]]:
+        return {term: list(rows) for term, rows in sorted(self.terms.items())}
 
     @classmethod
     def decode(cls, data: bytes, engine: SearchEngine) -> Index | None:
         """Read a stored index; return None for one of another version, or with terms that this engine would not make."""
-        head, *lines = data.split(b"\n")
+        own, _, whole = data.partition(b"\0")
+        head, *lines = own.split(b"\n")
         end = head.index(_TERMS)
         record: dict[str, Any] = json.loads(head[:end] + b"}")
         if record["v"] not in (VERSION, _WITHOUT_LINES) or record["e"] not in engine.reads:
@@ -311,14 +319,19 @@ class Index:
         index, pairings = cls(engine), record["f"]
         entries = [
             IndexedMessage(
-                *(position, position - back, loop, time_ms, tokens),
-                *(_facts(role, pairings.get(str(row), ((), ()))), line),
+                *(position, position - back, loop, time_ms, tokens, _facts(role, pairings.get(str(row), ((), ())))),
+                line,
             )
             for row, (position, back, loop, time_ms, tokens, role, line) in enumerate(rows)
         ]
         index._enter(entries, record["l"])
         index._stored, index._first_added = StoredTerms(head[end + len(_TERMS) : -1]), len(index.entries)
-        index._lines_bytes = len(data) - len(head)
+        index._lines_bytes = len(own) - len(head)
+        if whole:
+            end = whole.index(_TERMS)
+            index.whole = index._with_texts(cls(engine), json.loads(whole[:end] + b"}")["l"])
+            index.whole._stored = StoredTerms(whole[end + len(_TERMS) : -1])
+            index.whole._first_added = len(index.entries)
         return index if record["e"] == engine.name or index._stored.are_words_of(engine) else None
 
 
@@ -339,9 +352,14 @@ class SearchIndexes:
         return sha256(packed).hexdigest()
 
     def build(self, messages: Iterable[tuple[Located, int]], *, is_shared: bool = False) -> Index:
-        """Return an index of messages, each given with its commit's first position."""
-        index = Index(self.engine, is_shared=is_shared)
-        index.add(messages)
+        """Return an index of messages, each given with its commit's first position. Bodies of payloads are in `Index.whole`."""
+        index, read = Index(self.engine, is_shared=is_shared), list(messages)
+        logged = [(_as_logged(message), commit) for message, commit in read]
+        index.add(logged)
+        if any(message is not stored for (message, _), (stored, _) in zip(read, logged, strict=True)):
+            whole = Index(self.engine)
+            whole.add(read)
+            index.whole = index._with_texts(whole, whole.lengths)
         return index
 
     def read(self, keys: SessionKeys, segment: Segment) -> Index | None:
@@ -360,6 +378,14 @@ class SearchIndexes:
             return Index.decode(content, self.engine)
         except (CorruptError, ValueError, KeyError, TypeError, IndexError, OverflowError):
             return None
+
+
+def _as_logged(message: Located) -> Located:
+    """Return a message as the log has it: without a body from its payload where a card says what is in it."""
+    event = message.event
+    if event.payload is None or event.facts is None or event.body is None:
+        return message
+    return replace(message, event=replace(event, body=None))
 
 
 def index_blob(keys: SessionKeys, segment: Segment) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import asdict
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -370,6 +372,16 @@ def test_what_is_recalled_is_the_same_before_and_after_its_messages_are_sealed(
         asdict(hit) for hit in before.manifest.recalled
     ]
     assert session.search("parrot").results[0].position == 4
+
+
+def test_a_process_that_has_read_more_recalls_the_same_where_results_came_late(harness: Harness) -> None:
+    """It named another message as the one with which the log became too large, and ranked by other statistics."""
+    session = harness.log().sessions.create(policy="recall", recall="never")
+    for message in json.loads((Path(__file__).parent / "late_results.json").read_text(encoding="utf-8")):
+        session.append(message, lenient=True)
+    session.context(budget=100_000)
+    window, fresh = session.context(budget=700), cold(harness, session, budget=700)
+    assert [asdict(hit) for hit in window.manifest.recalled] == fresh["manifest"]["recalled"]
 
 
 def test_a_message_that_was_redacted_in_the_parent_is_not_recalled_in_a_sealed_fork(

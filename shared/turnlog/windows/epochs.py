@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 
 from turnlog.core.errors import BudgetTooSmallError
 from turnlog.core.lazy_dataclass import lazy_dataclass, once
@@ -157,6 +157,7 @@ class _Epoch:
             self.elements[index] = replace(element, last=max([element.last, *turns[behind : behind + 1]]))
         self._totals = [0, *accumulate(element.tokens for element in self.elements)]
         self._all_totals = [0, *accumulate(element.tokens - element.saved for element in self.elements)]
+        self._has_late = any(later.last < element.last for element, later in pairwise(self.elements))
         room = self.room
         size = self._size = max(1.0, (self.step.high - self.step.low) * room)
         self._short = self.step.low * room / 2
@@ -300,7 +301,9 @@ class _Epoch:
         if earlier is None:
             return None
         position = self._overflow(earlier, self.room - self._usual_base(earlier))
-        without_border = self._overflow(self._oldest, self.whole_room - self._usual_base(0))
+        # Where more is read, no line about older messages may be needed.
+        line = 0 if self._is_open else self._usual_base(0)
+        without_border = self._overflow(self._oldest, self.whole_room - line)
         if self._is_open and not 0 < without_border <= position:
             return None
         position = max(position, without_border)
@@ -309,10 +312,19 @@ class _Epoch:
         return EpochStart(since, "crossing", "base")
 
     def _overflow(self, index: int, room: float) -> int:
-        """Return the position with which the tail behind an element became larger than ``room``; 0 when it is not."""
-        totals = self._totals if index else self._all_totals
-        behind = bisect_right(totals, totals[index] + room)
-        return self.elements[behind - 1].last if behind < len(totals) else 0
+        """Return the position with which the tail behind an element became larger than ``room``; 0 when it is not.
+
+        A tail that begins earlier became so no later, also where results came late.
+        """
+        totals, tail = self._totals if index else self._all_totals, range(index, len(self.elements))
+        if not self._has_late:
+            behind = bisect_right(totals, totals[index] + room)
+            return self.elements[behind - 1].last if behind < len(totals) else 0
+        for place in sorted(tail, key=lambda place: self.elements[place].last):
+            room -= totals[place + 1] - totals[place]
+            if room < 0:
+                return self.elements[place].last
+        return 0
 
     def _least_fitting(self) -> Iterator[int]:
         """Yield the places for a border at which the tail fits beside a base of the usual size, the oldest first."""

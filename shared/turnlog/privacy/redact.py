@@ -312,7 +312,7 @@ class RedactMessages:
                 self._note(member, redacted)
 
     def _note(self, keys: SessionKeys, redacted: Redacted) -> None:
-        """Add the redaction to a session's history, and to what is sealed of it.
+        """Add the redaction to a session's history, and mark the segment that has the message.
 
         The new header drops a summary that covers the message. A summary that is being made of the old text can't be
         published afterwards.

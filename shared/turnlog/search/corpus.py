@@ -96,7 +96,7 @@ class PairedCalls:
         self._known: tuple[Sequence[IndexedMessage], Pairing, Mapping[Ref, str]] = (), pair(()), {}
 
     def of(self, messages: Sequence[IndexedMessage]) -> tuple[Pairing, Mapping[Ref, str]]:
-        """Return the pairing of messages in order, and the names of the calls. They may include what is said behind these."""
+        """Return the pairing of messages in order, and the names of the calls. Both may include newer messages."""
         known, pairing, names = self._known
         shared = min(len(known), len(messages))
         if known[:shared] != messages[:shared]:  # of other views, before or after a rewind
@@ -146,7 +146,7 @@ class SessionReader:
     def read_before(
         self, keys: SessionKeys, header: Header, position: int, commits: Sequence[Commit], *, seconds: float = math.inf
     ) -> SearchedSession:
-        """Read the corpus of the messages before a position that are in view at a header, of large ones what their cards say.
+        """Read the corpus of the messages before a position that are in view at a header. Of a large message its card counts.
 
         Raises `UnavailableError` when the log, of which no index is known, is not read within ``seconds``.
         ``commits`` are the newest ones up to the header, as far as they are known. No request when they follow the known index.
@@ -213,7 +213,7 @@ class SessionReader:
 
     def located(self, searched: SearchedSession, entries: Sequence[IndexedMessage]) -> list[Located]:
         """Return messages in order. Takes one request if the index does not have one of them; payloads are not fetched."""
-        # What it has of messages before a redaction, or of another log before a fork, may have been redacted since.
+        # Before a redaction, and before a fork (or a later rewind), a message may have been redacted since it was indexed.
         oldest = 1 + max(searched.header.redacted, searched.header.rewound)
         events = {entry.position: entry.event if entry.position >= oldest else None for entry in entries}
         others = [entry for entry in entries if events[entry.position] is None]

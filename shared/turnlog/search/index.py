@@ -207,6 +207,7 @@ class Index:
             if envelope.created_at is not None:
                 time_ms = milliseconds_since_epoch(message_time(located))
             event, pairing = located.event, _facts(*_coded(facts))
+            # A payload without a home was read from a segment: only the log says where it is.
             stored = event if event.payload is None or (event.body is None and event.payload.home) else None
             entries.append(IndexedMessage(event.position, commit, located.loop, time_ms, event.tokens, pairing, stored))
             texts.append(f"{facts.name} {searchable_text(located, message, facts)}")
@@ -227,8 +228,8 @@ class Index:
         self.lengths += lengths
         self.entries += entries
 
-    def _with_texts(self, whole: Index, lengths: list[int]) -> Index:
-        """Return the index of whole texts, which has these messages."""
+    def _shared_with(self, whole: Index, lengths: list[int]) -> Index:
+        """Return the index of whole texts with these messages; only the ``lengths`` of the texts are its own."""
         whole.entries, whole.calling, whole.lengths = self.entries, self.calling, lengths
         return whole
 
@@ -329,7 +330,7 @@ class Index:
         index._lines_bytes = len(own) - len(head)
         if whole:
             end = whole.index(_TERMS)
-            index.whole = index._with_texts(cls(engine), json.loads(whole[:end] + b"}")["l"])
+            index.whole = index._shared_with(cls(engine), json.loads(whole[:end] + b"}")["l"])
             index.whole._stored = StoredTerms(whole[end + len(_TERMS) : -1])
             index.whole._first_added = len(index.entries)
         return index if record["e"] == engine.name or index._stored.are_words_of(engine) else None
@@ -359,7 +360,7 @@ class SearchIndexes:
         if any(message is not stored for (message, _), (stored, _) in zip(read, logged, strict=True)):
             whole = Index(self.engine)
             whole.add(read)
-            index.whole = index._with_texts(whole, whole.lengths)
+            index.whole = index._shared_with(whole, whole.lengths)
         return index
 
     def read(self, keys: SessionKeys, segment: Segment) -> Index | None:

@@ -139,7 +139,7 @@ class Segments:
         return segment if lost is None or lost.existing is None else _segment(lost.existing)
 
     def mark_redacted(self, keys: SessionKeys, position: int) -> None:
-        """Say in the entry of the segment that holds a position that a message is redacted: a search reads it in the log then.
+        """Mark the segment that holds a position, because a message in it is redacted: searches then read the log instead.
 
         Takes one request, and another one where there is such a segment.
         """

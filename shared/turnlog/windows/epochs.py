@@ -316,11 +316,11 @@ class _Epoch:
 
         A tail that begins earlier became so no later, also where results came late.
         """
-        totals, tail = self._totals if index else self._all_totals, range(index, len(self.elements))
+        totals = self._totals if index else self._all_totals
         if not self._has_late:
             behind = bisect_right(totals, totals[index] + room)
             return self.elements[behind - 1].last if behind < len(totals) else 0
-        for place in sorted(tail, key=lambda place: self.elements[place].last):
+        for place in sorted(range(index, len(self.elements)), key=lambda place: self.elements[place].last):
             room -= totals[place + 1] - totals[place]
             if room < 0:
                 return self.elements[place].last

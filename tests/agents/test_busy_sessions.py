@@ -15,7 +15,7 @@ from tests.conftest import Harness
 from tests.effort import is_full
 from turnlog.agents import Effect, Hooks, RequestedCall, RunResult, Tool, current_call
 from turnlog.client.model import Session
-from turnlog.core.errors import InvalidInputError, RunActiveError, RunLostError, UnavailableError
+from turnlog.core.errors import InvalidInputError, LoopUnfinishedError, RunActiveError, RunLostError, UnavailableError
 from turnlog.sessions.context_models import WindowAnswer
 
 FIND = calls(("c1", "find", {"q": "a"}))
@@ -41,6 +41,16 @@ def meanwhile(session: Session, on_busy: Any, text: str, outcomes: list[Any]) ->
             outcomes.append(error)
 
     return send
+
+
+def left_by_a_run_that_died(harness: Harness, mode: Any, **settings: Any) -> Session:
+    """Return a session in which two messages wait for a run whose process has ended."""
+    session = harness.log().sessions.create("s", tools=TOOLS, **settings)
+    session.append({"role": "user", "content": "A?"}, run={"agent_id": "main"}, lease={"holder": "h"})
+    for text in ("B?", "C?"):
+        assert session.run(Script(), on_busy=mode).send(text).status == "queued"
+    harness.clock.advance(seconds=121)
+    return session
 
 
 class Moments:
@@ -151,6 +161,34 @@ def test_what_waits_is_taken_by_the_run_that_goes_on_after_a_crash(harness: Harn
     harness.clock.advance(121)
     assert session.run(run.model, on_busy="enqueue").resume().text == "B."
     assert said(session) == ["user A?", "assistant A.", "user B?", "assistant B."]
+
+
+@pytest.mark.parametrize(
+    ("mode", "turns"),
+    [
+        ("enqueue", ["user B?", "assistant 1.", "user C?", "assistant 2.", "user D?", "assistant 3."]),
+        ("steer", ["user B?", "user C?", "assistant 1.", "user D?", "assistant 2."]),
+        ("interrupt", ["user B?", "user C?", "assistant 1.", "user D?", "assistant 2."]),
+    ],
+)
+def test_what_was_sent_to_a_run_that_died_is_answered_before_the_next_message(
+    harness: Harness, mode: Any, turns: list[str]
+) -> None:
+    session = left_by_a_run_that_died(harness, mode)
+    outcome = session.run(Script(says("1."), says("2."), says("3.")), on_busy=mode).send("D?")
+    assert (outcome.status, outcome.text) == ("final", turns[-1].removeprefix("assistant "))
+    assert said(session) == ["user A?", *turns]
+    assert not session.agent().state.get("inbox")
+    session.release(session.acquire("another").token)  # the run has given the session back
+
+
+def test_a_strict_session_refuses_a_message_to_a_run_that_died_before_its_answer(harness: Harness) -> None:
+    session = left_by_a_run_that_died(harness, "enqueue", strict=True)
+    with pytest.raises(LoopUnfinishedError):
+        session.run(Script(), on_busy="enqueue").send("D?")
+    assert said(session) == ["user A?"]
+    assert session.run(Script(says("0."), says("1."), says("2.")), on_busy="enqueue").resume().text == "2."
+    assert said(session) == ["user A?", "assistant 0.", "user B?", "assistant 1.", "user C?", "assistant 2."]
 
 
 def test_a_run_that_waits_or_fails_or_stops_gives_the_session_back(session: Session) -> None:

@@ -29,7 +29,7 @@ from turnlog.agents.functions import (
     reply_of,
     text_of,
 )
-from turnlog.agents.run_log import PAUSES, LoopStep, RunLog, RunPlan, Step, StreamEvents
+from turnlog.agents.run_log import PAUSES, LoopStep, RunLog, RunPlan, Step, StreamEvents, inbox_of
 from turnlog.agents.streams import StreamedReply
 from turnlog.core.agent_state import pending_of
 from turnlog.core.errors import InvalidInputError, RunActiveError, RunLostError, UnavailableError
@@ -64,23 +64,36 @@ class AgentLoop:
             raise InvalidInputError(message, code="second_message")
         if parent is not None and agent.get("parent") == parent.call.key:
             return (yield from self._with_lease(self._resume()))  # the call is tried again
+        waiting = plan.on_busy is not None and inbox_of(agent)
         while True:
             self.run.begin()
             self.run.head = None  # nothing before its first commit can cancel a new run
             try:
-                # An agent's own session begins a loop, whatever the fork has left open.
-                options: dict[str, Any] = {"loop": "new"} if self.plan.parent is not self.plan.caller else {}
-                yield self.run.append([dict(message) for message in messages], run=self.run.state(), **options)
+                if waiting:
+                    yield LoopStep(self.run.take)
+                else:
+                    yield self._append(messages)
             except RunActiveError as error:
                 if "token" not in error.details or self.plan.on_busy in (None, "reject"):
                     raise
-                if (yield from self.run.send_to_other(messages)):
+                if (yield from self.run.send_to_inbox(messages, self.plan.on_busy)):
                     return RunResult("queued", "", 0)
             except (CancelledError, KeyboardInterrupt):
                 yield from self.run.release()  # the append ran to its end
                 raise
             else:
-                return (yield from self._with_lease(self._continue()))
+                return (yield from self._with_lease(self._behind_inbox(messages) if waiting else self._continue()))
+
+    def _behind_inbox(self, messages: Sequence[Mapping[str, Any]]) -> Step:
+        """Answer the messages that a run which died has left in the inbox, then these."""
+        if not ((yield from self.run.next_turn()) and (yield from self.run.send_to_inbox(messages, "enqueue"))):
+            yield self._append(messages)
+        return (yield from self._continue())
+
+    def _append(self, messages: Sequence[Mapping[str, Any]]) -> LoopStep:
+        # An agent's own session begins a loop, whatever the fork has left open.
+        options: dict[str, Any] = {"loop": "new"} if self.plan.parent is not self.plan.caller else {}
+        return self.run.append([dict(message) for message in messages], run=self.run.state(), **options)
 
     def resume(self) -> Step:
         """Continue the newest run where it stopped."""

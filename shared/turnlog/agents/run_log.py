@@ -247,13 +247,13 @@ class RunLog:
 
     # ------------------------------------------------------------ messages of others
 
-    def send_to_other(self, messages: Sequence[Mapping[str, Any]]) -> Step:
-        """Send messages to the run that has the session; return whether one has it."""
+    def send_to_inbox(self, messages: Sequence[Mapping[str, Any]], mode: OnBusy) -> Step:
+        """Send messages to the run that has the session, this one or another; return whether one has it."""
         plan, key = self.plan, _IDS.new_id()
         send = partial(
             plan.session.send_to_run,
             *messages,
-            mode=cast("Any", plan.on_busy),
+            mode=cast("Any", mode),
             format=plan.format,
             agent_id=plan.agent_id,
             idempotency_key=key,

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.peers import checkpoints, embedded, windows
+from benchmarks.peers import checkpoints, embedded, served, windows
 from benchmarks.peers.embedded_chart import chart
 from benchmarks.peers.jobs import Failure, describe, run_all
 from benchmarks.peers.runs import SIZES, Costs, Losses
@@ -59,7 +59,7 @@ def main() -> int:
 
 def _embedded(options: argparse.Namespace) -> int:
     measures = embedded.measure(options.sizes or embedded.SIZES)
-    for table in (embedded.table(measures), embedded.first_use(), checkpoints.table()):
+    for table in (embedded.table(measures), embedded.first_use(), checkpoints.table(), served.table()):
         print((markdown if options.markdown else plain)(table) + "\n")
     if options.svg:
         options.svg.write_text(chart(measures), encoding="utf-8")

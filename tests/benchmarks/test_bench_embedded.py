@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.peers import embedded
+from benchmarks.peers import embedded, served
 from benchmarks.peers.embedded import TURNLOG, Measure
 from benchmarks.peers.embedded_chart import chart
 from benchmarks.peers.table import markdown
@@ -45,3 +45,11 @@ def test_turnlog_is_measured_at_each_size(tmp_path: Path) -> None:
     ]
     assert all(value > 0 for *_, value, _goal in lines)
     assert embedded.file_of_turnlog(2) > 0
+
+
+@pytest.mark.network
+def test_both_servers_answer_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "_SECONDS", 0.5)
+    monkeypatch.setattr(served, "_RUNS", 1)
+    (_, appends, windows, _), (_, inserts, _, _) = served.table().rows
+    assert all(float(rate.replace(",", "")) > 0 for rate in (appends, windows, inserts))

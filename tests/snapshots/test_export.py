@@ -18,6 +18,7 @@ import pytest
 from pydantic import Field
 
 from tests.conftest import DATA, SAMPLES, Harness, sqlite_harness
+from tests.support.chat_messages import user
 from tests.support.erasing import TOMBSTONE, of_session, worked
 from tests.support.exports import exported, members, zipped
 from tests.support.restores import fold, info, items_of, step_of, unseen, varied
@@ -41,6 +42,7 @@ from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 from turnlog.snapshots import export_routes
 from turnlog.snapshots import exports as export_service
+from turnlog.snapshots.export_routes import ExportSession
 
 pytestmark = pytest.mark.usefixtures("by_bucket")
 
@@ -978,6 +980,58 @@ def test_everything_of_a_person_has_what_is_known_of_them(harness: Any) -> None:
     assert (result["text"], result["session_id"], result["position"]) == ("I live in Lisbon", "s", 2)
     assert json.loads(outcome["manifest.json"])["memory"]["lines"] == 1
     assert "memory.jsonl" not in members(exported(session))
+
+
+def test_everything_is_exported_as_it_is_now(harness: Harness) -> None:
+    log = harness.log()
+    session = log.sessions.create("s")
+    assert log.export(io.BytesIO()).positions == 1
+    session.append(user("hello"))
+    log.sessions.create("s2")
+    assert log.export(io.BytesIO()).sessions == 2
+
+
+@pytest.mark.parametrize("what", ["redacted", "erased", "all erased"])
+@pytest.mark.parametrize("deleted", [False, True], ids=["before its job", "after its job"])
+def test_no_export_gives_back_what_was_removed_since(harness: Harness, what: str, deleted: bool) -> None:
+    log, app = harness.log(), harness.app
+    owner, session, other = Owner.of("acme", "ada"), log.sessions.create("s"), log.sessions.create("other")
+    for each in (session, other):
+        each.append(user("hello"))
+    began = app.export_session.everything(owner), app.export_session(owner, "s", ExportSession(mode="async"))
+    log.run_jobs()
+    assert app.export_session.everything(owner).job_id == began[0].job_id, "within an hour it is the same"
+    assert all("url" in app.get_job(owner, job.job_id).result for job in began)
+    harness.clock.advance(1)
+    removal = {"redacted": lambda: session.redact(2), "erased": session.erase, "all erased": log.erase_me}[what]()
+    if deleted:
+        worked(harness, removal)
+    for job in began:
+        with contextlib.suppress(NotFoundError):  # the jobs of a person are erased, too
+            assert "url" not in app.get_job(owner, job.job_id).result
+    if what == "all erased" and not deleted:
+        with pytest.raises(ConflictError, match="is being erased"):
+            log.export(io.BytesIO())
+        return
+    harness.clock.advance(1)
+    again = app.export_session.everything(owner)
+    assert again.job_id != began[0].job_id
+    app.run_job.run_now(owner, again.job_id)
+    assert "url" in app.get_job(owner, again.job_id).result
+    content = members(app.engine.blobs.get("~exports/acme/ada/everything.zip"))
+    assert not [name for name, data in content.items() if name.startswith("sessions/s/") and b"hello" in data]
+
+
+def test_an_export_whose_data_is_redacted_meanwhile_says_so(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = harness.log()
+    session = log.sessions.create("s")
+    session.append(user("hello"))
+    run = export_service.ExportSessions.run
+    monkeypatch.setattr(
+        export_service.ExportSessions, "run", lambda *arguments: (run(*arguments), session.redact(2))[0]
+    )
+    with pytest.raises(ConflictError, match="export again"):
+        log.export(io.BytesIO())
 
 
 @pytest.mark.parametrize("harness", ["sqlite"], indirect=True)

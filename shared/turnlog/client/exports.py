@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import secrets
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from turnlog.client import Backend, OwnerResource, SessionResource
 from turnlog.client.documents import document_batches
 from turnlog.client.states import await_job
-from turnlog.core.errors import InvalidInputError, UnavailableError
+from turnlog.core.errors import ConflictError, InvalidInputError, UnavailableError
 from turnlog.core.identity import is_session_id, safe_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import batches
@@ -59,8 +60,9 @@ class PersonExport(OwnerResource):
     """Call that exports everything of one owner."""
 
     def export(self, into: Into, *, timeout_seconds: float = 3600.0, on_bytes: OnBytes | None = None) -> Export:
-        """Write all sessions of the owner to one zip. A repeated call within an hour returns the same export."""
-        return _saved(self.backend, self.backend.call("export_everything"), into, timeout_seconds, on_bytes)
+        """Write all sessions of the owner to one zip, as they are now."""
+        job = self.backend.call("export_everything", idempotency_key=secrets.token_hex(16))
+        return _saved(self.backend, job, into, timeout_seconds, on_bytes)
 
 
 class SessionImports(OwnerResource):
@@ -197,6 +199,8 @@ def _awaited(backend: Backend, job: Job, timeout_seconds: float) -> Export:
     if job.status == "failed" or job.result is None:
         error = job.error
         raise UnavailableError(error.detail if error is not None else "the export failed", code="export_failed")
+    if "url" not in job.result:
+        raise ConflictError("data was erased or redacted during the export: export again", code="export_outdated")
     return Export.model_validate(job.result)
 
 

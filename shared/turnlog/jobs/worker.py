@@ -6,14 +6,15 @@ twice or late changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from turnlog.core.errors import InvalidInputError, MalformedError, NotFoundError, TurnlogError, UnavailableError
 from turnlog.core.identity import Owner, correlation_id, owner_of_ids, serving
 from turnlog.core.json_values import JsonObject, parse_strict_json, without_none
 from turnlog.core.lazy_dataclass import lazy_dataclass
-from turnlog.core.times import rfc3339
+from turnlog.core.times import HOUR_MS, rfc3339
 from turnlog.jobs.models import Job, JobError, JobMessage, JobPage
 from turnlog.log.keys import OwnerKeys
 from turnlog.log.links import Link
@@ -93,15 +94,19 @@ class StartJobs:
 
 
 class GetJob:
-    """Use case: return a job of the caller. The result of an export has a new short-lived address of its file."""
+    """Use case: return a job of the caller. The result of an export has a new short-lived address of its file.
+
+    It has none when the file has what was erased or redacted since, or was deleted with it.
+    """
 
     def __init__(self, log: SessionLog, link_of: Callable[[Owner, str], Link]) -> None:
         self._log = log
         self._link_of = link_of
 
     def __call__(self, owner: Owner, job_id: str) -> Job:
-        job = job_answer(find_job(self._log.records, owner, job_id))
-        if job.kind != "export" or job.result is None:
+        record = find_job(self._log.records, owner, job_id)
+        job = job_answer(record)
+        if job.kind != "export" or job.result is None or is_outdated(self._log.records, owner, record):
             return job
         link = self._link_of(owner, job.session_id)
         return job.model_copy(update={"result": {**job.result, "url": link.url, "expires_at": link.expires_at}})
@@ -229,6 +234,22 @@ def find_job(records: Records, owner: Owner, job_id: str) -> Record:
     if record is None:
         raise NotFoundError(f"no job {job_id!r}")
     return record
+
+
+def recent_jobs(records: Records, owner: Owner, since_ms: int) -> Iterator[Record]:
+    """Yield the records of an owner's jobs that were started since a time, newest first."""
+    return takewhile(lambda record: record.id >= f"{since_ms:013d}", records.every(OwnerKeys(owner).jobs))
+
+
+def is_outdated(records: Records, owner: Owner, export: Record) -> bool:
+    """Return whether an erasure or redaction was asked for after an export began, or has deleted its file. Expiry is neither."""
+    return any(
+        removal.created_ms >= export.created_ms
+        or cast("int", removal.content["updated"]) >= cast("int", export.content["updated"])
+        for removal in recent_jobs(records, owner, export.created_ms - HOUR_MS)
+        if removal.content["kind"] in ("erase", "erase_user", "redact")
+        and not {"expired", "release"}.intersection(cast("JsonObject", removal.content["options"]))
+    )
 
 
 def send_job(queue: JobQueue, owner: Owner, record: Record, *, delay_seconds: int = 0) -> None:

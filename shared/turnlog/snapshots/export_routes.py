@@ -120,7 +120,7 @@ def never_added(session_id: str) -> SessionExistsError:
 
 
 def _export_everything(app: Application, request: HttpRequest, query: Query) -> Response:
-    job = app.export_session.everything(request.owner)
+    job = app.export_session.everything(request.owner, key=request.idempotency_key)
     return Response(202, job if job.status == "queued" else app.get_job(request.owner, job.job_id))
 
 
@@ -142,9 +142,10 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "GET /v1/users/me/export",
         "export_everything",
-        "Export all data of the caller as a file; within an hour it is the same job",
+        "Export all data of the caller as a file; without a key, within an hour it is the same job",
         answers={202: Job},
         endpoint=_export_everything,
+        writes=True,
     ),
     Route(
         "POST /v1/sessions/{session_id}/import",

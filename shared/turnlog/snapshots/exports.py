@@ -24,9 +24,9 @@ from turnlog.core.json_values import JsonObject, JsonValue, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import MAX_POSITION
 from turnlog.core.memory import Memory, MemoryFact, Offloaded
-from turnlog.core.times import MINUTE_MS
+from turnlog.core.times import HOUR_MS, MINUTE_MS
 from turnlog.jobs.models import Job
-from turnlog.jobs.worker import StartJobs
+from turnlog.jobs.worker import StartJobs, is_outdated, job_answer, recent_jobs
 from turnlog.log.caches import session_id_of
 from turnlog.log.headers import GENESIS, Header, short_hash
 from turnlog.log.keys import DIRECTORY_FROM, DIRECTORY_TO, OwnerKeys, SessionKeys, export_blob
@@ -34,10 +34,10 @@ from turnlog.log.lines import Redacted, settings_object
 from turnlog.log.links import Link, Links
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Record
-from turnlog.log.request_keys import request_key
+from turnlog.log.request_keys import raw_request_key, request_key
 from turnlog.log.tombstones import MATERIALISING, id_taken
 from turnlog.memory.read import memory_answer
-from turnlog.ports import BlobStore, MemoryEngine, Query, pages
+from turnlog.ports import BlobStore, MemoryEngine, Query, get_item, pages
 from turnlog.sessions.document_models import DocumentWrite
 from turnlog.sessions.documents import DocumentStore, check_distinct, document_line, exported_writing
 from turnlog.sessions.history import ReadHistory
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
 
 MAX_POSITIONS = 1_024
 """Longest history that a request exports itself; a longer one is exported by a job."""
-_FRESH_MS = 60 * 60 * 1000
 _ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 _PAGE_MEMORIES = 100
 
@@ -96,11 +95,19 @@ class ExportSessions:
         link = self.link(owner, session_id)
         return Export(url=link.url, expires_at=link.expires_at, **result)
 
-    def everything(self, owner: Owner) -> Job:
-        """Start the job that exports all of a person's data. Within an hour it is the same job."""
-        hour_ms = self.log.clock.now_ms() // _FRESH_MS * _FRESH_MS
-        job_id = f"{hour_ms:013d}-{short_hash('export everything').hex()}"
-        return self.start_job(owner, "export", "", {}, job_id=job_id)
+    def everything(self, owner: Owner, *, key: str | None = None) -> Job:
+        """Start the job that exports all of a person's data. Raises `ConflictError` while the data is being erased.
+
+        Without a key, the newest such job of the past hour is returned, if its file is not outdated.
+        """
+        self.log.check_not_erasing(owner, get_item(self.log.items, OwnerKeys(owner).erasing))
+        if key is None:
+            records = self.log.records
+            for record in recent_jobs(records, owner, self.log.clock.now_ms() - HOUR_MS):
+                is_alike = record.content["kind"] == "export" and not record.content["session"]
+                if is_alike and record.status != "failed" and not is_outdated(records, owner, record):
+                    return job_answer(record)
+        return self.start_job(owner, "export", "", {}, raw_request_key(key, "export everything", {}))
 
     def link(self, owner: Owner, session_id: str) -> Link:
         """Return the link to the newest export of a session; of the person with an empty ``session_id``."""

@@ -120,6 +120,22 @@ def test_a_message_that_is_rejected_is_not_stored(session: Session, moment: str)
     assert session.run(run.model, on_busy="reject").send("B?").text == "Again.", "the session has been given back"
 
 
+@pytest.mark.parametrize("mode", ["enqueue", "steer", "interrupt"])
+def test_a_message_to_an_agent_is_not_left_with_the_run_of_another(harness: Harness, mode: Any) -> None:
+    session, outcomes = harness.log().sessions.create("s"), list[Any]()
+
+    def ask_clerk() -> None:
+        with pytest.raises(RunActiveError, match="'boss'") as refused:
+            session.run(Script(), agent_id="clerk", on_busy=mode).send("For the clerk")
+        outcomes.append(refused.value)
+
+    run = Moments("model", ask_clerk, says("Done."))
+    assert session.run(run.model, agent_id="boss", on_busy=mode).send("For the boss").text == "Done."
+    assert len(outcomes) == 1 and said(session) == ["user For the boss", "assistant Done."]
+    outcome = session.run(Script(says("Here.")), agent_id="clerk", on_busy=mode).send("For the clerk")
+    assert outcome.text == "Here."
+
+
 def test_a_message_that_waits_keeps_the_format_that_it_was_sent_in(session: Session) -> None:
     body = {"role": "user", "content": [{"type": "text", "text": "And B?"}]}
 

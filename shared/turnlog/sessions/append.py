@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -39,7 +38,7 @@ from turnlog.sessions.incoming import (
     understand_batch,
 )
 from turnlog.sessions.message_models import Appended, AppendMessages, CallRef, Compression, Warning
-from turnlog.sessions.runs import has_inbox, held_lease, lease_after
+from turnlog.sessions.runs import has_inbox, hash_of_run, held_lease, lease_after
 from turnlog.sessions.session_log import SessionLog, check_active
 from turnlog.sessions.state import has_pending, run_event
 from turnlog.sessions.state_store import SessionState, state_at, write_state_cache
@@ -48,7 +47,6 @@ from turnlog.windows.view import OF_ITEMS
 if TYPE_CHECKING:
     from turnlog.summaries.trigger import AskForSegments, AskForSummaries, SummaryTrigger
 
-_RUN_HASH_BYTES = 6
 _UNKNOWN_CONTENT = "unknown_content"
 _REWOUND = "rewound"
 """Noted as the epoch of a window that was built before a rewind: no later window begins as it did."""
@@ -244,7 +242,7 @@ class AppendWrite:
         loop, run_id = header.flow.loop, self._body.run_id
         if run_id is None or self._body.parent is not None:
             return header.run if flow.loop.number == loop.number else b"", []
-        run = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
+        run = hash_of_run(run_id)
         is_running = bool(header.run) and loop.number > 0 and not (loop.final or timed_out)
         is_other = is_running and run != header.run
         return run, [Disorder("run_active", header.last + 1, "/run_id")] if is_other else []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from turnlog.core.agent_state import agent_of, run_patch
-from turnlog.core.errors import ConflictError
+from turnlog.core.agent_state import agent_of, agents_of, run_patch
+from turnlog.core.errors import ConflictError, RunActiveError
 from turnlog.core.events import RUN_ACQUIRED, RUN_RELEASED, RUN_RENEWED, SENT_TO_RUN, NoteEvent, StateEvent
 from turnlog.core.identity import Owner, check_agent_id
 from turnlog.core.json_values import JsonObject
@@ -25,6 +26,14 @@ from turnlog.sessions.state import StateWrite
 from turnlog.sessions.state_store import SessionState, next_event
 
 DEFAULT_LEASE_SECONDS = 120
+_RUN_HASH_BYTES = 6
+
+
+def hash_of_run(run_id: object) -> bytes:
+    """Return the hash by which a header names a run; empty without an id."""
+    if not isinstance(run_id, str):
+        return b""
+    return hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
 
 
 def lease_after(
@@ -110,9 +119,12 @@ class SendToRuns:
 
         def compose(tail: Tail) -> Draft:
             draft = write.compose(tail)
-            lease = tail.header.lease
+            lease, run = tail.header.lease, tail.header.run
             if lease is None or not lease.is_held(draft.header.time_ms):
                 raise ConflictError("no run has the session: append the messages yourself", code="no_run")
+            for other, agent in agents_of(write.state.value).items():
+                if run and other != agent_id and hash_of_run(cast("JsonObject", agent).get("run_id")) == run:
+                    raise RunActiveError(f"the run of agent {other!r} has the session, and takes no messages of others")
             return draft
 
         written = self._log.commits.write(keys, compose, request_key(key, f"inbox {agent_id}", body))

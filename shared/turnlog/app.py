@@ -318,7 +318,7 @@ class Application:
     redaction: Redaction = use_case("privacy.redact.Redaction", "log", "engine.blobs", "forks", "redacted_archives")
     redact_message: RedactMessages = use_case(
         *("privacy.redact.RedactMessages", "log", "redaction", "erasure", "start_job", "offload_copies"),
-        *("all_memories", "segments"),
+        *("all_memories", "embedded_memory", "segments"),
     )
     retain_sessions: RetainSessions = use_case(
         "privacy.retention.RetainSessions", "log", "erasure", "start_job", "ask_offload"

@@ -140,7 +140,9 @@ def test_e5_a_redacted_message_is_in_no_memory_and_no_copy(harness: Harness) -> 
     while log.run_jobs():
         pass
     assert len(everywhere(harness)) >= 4
-    done = worked(harness, session.redact(3))
+    job = session.redact(3)
+    assert sorted(known(log)) == ["I live in Lisbon", "I prefer green tea over coffee"]
+    done = worked(harness, job)
     assert (done.status, (done.result or {})["memories"]) == ("done", 1)
     assert everywhere(harness) == []
     assert sorted(known(log)) == ["I live in Lisbon", "I prefer green tea over coffee"]

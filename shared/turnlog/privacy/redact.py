@@ -44,6 +44,8 @@ from turnlog.snapshots.segments import Segments
 NOTED_SESSIONS = 100
 """Sessions in which a request notes a redaction: some 10 requests each. The job does the rest."""
 
+_COUNTS: JsonObject = {"commits": 0, "parts": 0, "blobs": 0, "memories": 0}
+
 
 class Redaction:
     """Redacts messages of an engine's sessions."""
@@ -233,22 +235,28 @@ class RedactMessages:
     start_job: StartJobs
     copies: OffloadCopies
     memories: Sequence[MemoryEngine]
+    facts: MemoryEngine
     segments: Segments
 
     def __call__(self, owner: Owner, session_id: str, position: int, *, key: str | None = None) -> Job:
-        """Start the job and overwrite the message. The job is queued first: after a crash in between, the worker overwrites."""
+        """Erase the facts of the message, start the job, and overwrite the message.
+
+        The job is queued first: after a crash in between, the worker overwrites.
+        """
         keys = SessionKeys(owner, session_id)
         request = raw_request_key(key, f"redact {session_id}", {"position": position})
         self.log.commits.tail(keys)
         redacted, home = self.redaction.find(keys, position)
-        is_noted = redacted.is_done
-        options: JsonObject = {"first": self.erasure.identity(keys), "home": home.session_id}
-        options |= {"position": position, "told": is_noted}
-        job = self.start_job(owner, "redact", session_id, options, request)
-        self.redaction.overwrite(home, redacted, alone=True)
+        is_noted, family = redacted.is_done, list[SessionKeys]()
         if not is_noted:
             family = sorted(self.redaction.family(keys, home, position), key=lambda member: member not in (keys, home))
-            self._note_all(family[:NOTED_SESSIONS], redacted)
+        family = family[:NOTED_SESSIONS]
+        erased = sum(self.facts.erase(owner, member.session_id, position=position) for member in family)
+        options: JsonObject = {"first": self.erasure.identity(keys), "home": home.session_id}
+        options |= {"position": position, "told": is_noted, "counts": {**_COUNTS, "memories": erased}}
+        job = self.start_job(owner, "redact", session_id, options, request)
+        self.redaction.overwrite(home, redacted, alone=True)
+        self._note_all(family, redacted)
         return job
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:
@@ -257,7 +265,7 @@ class RedactMessages:
         Sessions that share the message are cleared one after the other, in the order of their ids.
         """
         keys, now = SessionKeys(owner, session_id), self.log.clock.now_ms()
-        counts = cast("JsonObject", options.get("counts", {"commits": 0, "parts": 0, "blobs": 0, "memories": 0}))
+        counts = cast("JsonObject", options.get("counts", _COUNTS))
         if (early := until_due(self.erasure, options, receipt("redacting", counts), now)) is not None:
             return early
         place = self._find(keys, options)

@@ -80,6 +80,16 @@ def test_a_refused_session_is_said_and_the_exit_code_is_1(tmp_path: Path) -> Non
     assert json.loads(scripted.stdout)["sessions"][0]["error"]["code"] == "source_changed"
 
 
+def test_a_damaged_file_of_a_folder_is_said_and_the_exit_code_is_1(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.db").write_bytes(b"SQLite format 3\x00" + b"\xff" * 100)
+    written(tmp_path / "in", "b.json", sample(FLAT))
+    result = run("import", tmp_path / "in", "--data", "there")
+    assert result.exit_code == 1 and "7 messages of 1 session written" in result.stdout
+    assert re.search(r"can't read '.*a\.db' as a database: .* \(no_file\)", result.stdout)
+    assert as_json("sessions", "--data", "there")["sessions"][0]["session_id"] == "travel-7"
+
+
 def test_wrong_input(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}", "utf-8")
     refused("import", "nowhere.json", code=2, says=r"no file 'nowhere\.json' \(no_file\)")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.importers.reading import imported_twice, lost, statuses, told
+from tests.importers.reading import imported_twice, lost, statuses, told, written
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import InvalidInputError, MalformedError
 from turnlog.importers import import_files
@@ -130,6 +130,10 @@ def test_an_encrypted_session_is_refused(log: Turnlog, sdk: Any, tmp_path: Path)
     with pytest.raises(InvalidInputError, match="row 1 is encrypted") as raised:
         import_files(log, [path])
     assert raised.value.error_code == "encrypted_source" and list(log.sessions.list()) == []
+    written(tmp_path, "next.json", [{"kind": "user", "content": "hi"}])
+    rows = [(row.shape, row.status, row.error) for row in import_files(log, tmp_path, dry_run=True).sessions]
+    assert rows[0][:2] == ("openai_agents", "refused") and "row 1 is encrypted" in str(rows[0][2])
+    assert rows[-1] == ("flat", "new", None)
 
 
 def test_a_database_of_something_else_has_no_shape(log: Turnlog, tmp_path: Path) -> None:
@@ -173,3 +177,21 @@ def test_a_damaged_database_is_refused_by_name(log: Turnlog, tmp_path: Path) -> 
     with pytest.raises(MalformedError, match=r"can't read '.*damaged\.db' as a database"):
         import_files(log, [path])
     assert list(log.sessions.list()) == []
+
+
+@pytest.mark.parametrize("size", [120, 9_000])
+def test_half_a_database_of_a_folder_is_refused_and_the_others_are_imported(
+    log: Turnlog, tmp_path: Path, size: int
+) -> None:
+    """Cut in its first page, which has the tables, and behind it."""
+    path = tmp_path / "cut.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE agent_messages (id INTEGER PRIMARY KEY, session_id, message_data, created_at)")
+        rows = [("s", "x" * 500, "2026-01-02 03:04:05")] * 200
+        database.executemany("INSERT INTO agent_messages (session_id, message_data, created_at) VALUES (?, ?, ?)", rows)
+    path.write_bytes(path.read_bytes()[:size])
+    written(tmp_path, "next.json", [{"kind": "user", "content": "hi"}])
+    report = import_files(log, tmp_path)
+    assert statuses(report) == ["refused", "new"] and report.sessions[0].shape == "openai_agents"
+    with pytest.raises(InvalidInputError, match=r"can't read '.*cut\.db' as a database"):
+        report.check()

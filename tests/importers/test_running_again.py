@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from hypothesis import given, settings
@@ -348,6 +349,58 @@ def test_progress_is_told_in_bytes_of_the_files_that_are_done(log: Turnlog, tmp_
     assert statuses(report) == ["new", "new", "skipped"]
     total = first + second + third
     assert told_bytes == [(first, total), (first + second, total), (total, total)]
+
+
+def altered(path: Path) -> Path:
+    with ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data.replace(b"hello", b"hullo"))
+    return path
+
+
+@pytest.mark.parametrize("is_dry", [False, True])
+def test_a_damaged_file_of_a_folder_is_refused_and_the_others_are_imported(
+    log: Turnlog, tmp_path: Path, is_dry: bool
+) -> None:
+    for name in ("a", "z"):
+        written(tmp_path, f"{name}.json", [{"kind": "user", "content": name}])
+    with Turnlog.open("memory://") as source:
+        source.sessions.create("altered").append({"role": "user", "content": "hello"})
+        source.sessions.of("altered").export(tmp_path / "export.zip")
+    path = altered(tmp_path / "export.zip")
+    report = import_files(log, tmp_path, dry_run=is_dry)
+    rows = [(Path(row.file).name, row.shape, row.status) for row in report.sessions]
+    assert rows == [("a.json", "flat", "new"), ("export.zip", "turnlog", "refused"), ("z.json", "flat", "new")]
+    assert [info.session_id for info in log.sessions.list()] == ([] if is_dry else ["z", "a"])
+    assert not report.ok and report.as_json()["sessions"][1]["error"]["code"] == "bad_export"
+    with pytest.raises(InvalidInputError, match=r"messages\.jsonl does not match the manifest"):
+        report.check()
+    with pytest.raises(InvalidInputError, match=r"messages\.jsonl does not match the manifest"):
+        import_files(log, path, dry_run=is_dry)
+
+
+def test_a_file_of_a_folder_that_cannot_be_read_is_refused_and_the_others_are_imported(
+    log: Turnlog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening fails in place of a file's mode, because root may read every file."""
+    for name in ("a", "b"):
+        written(tmp_path, f"{name}.json", [{"kind": "user", "content": name}])
+    opened = Path.open
+
+    def denied(path: Path, *options: Any) -> Any:
+        if path.name == "a.json":
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *options)
+
+    monkeypatch.setattr(Path, "open", denied)
+    report = import_files(log, tmp_path)
+    assert statuses(report) == ["refused", "new"]
+    with pytest.raises(InvalidInputError, match=r"can't read '.*a\.json': permission denied"):
+        report.check()
+    with pytest.raises(InvalidInputError, match="permission denied"):
+        import_files(log, tmp_path / "a.json")
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:

@@ -91,16 +91,13 @@ def shape_of(file: SourceFile, shapes: Iterable[Shape] = SHAPES) -> Shape | None
 class SourceCandidate:
     """A file with its shape. The shape is None for a file of a folder that no shape recognises.
 
-    ``error`` says why such a file is refused: its name says that it is JSON, and it is not. Others are skipped.
+    ``error`` says why such a file is refused: it can't be read, or its name says JSON and its text does not. Others are skipped.
     """
 
     file: SourceFile
     shape: Shape | None
-    error: UnknownSourceError | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        return self.file.path.stat().st_size
+    error: InvalidInputError | None = None
+    is_named: bool = False
 
 
 def find(paths: Iterable[Path], *, shape: str | None = None, documents: bool = True) -> list[SourceCandidate]:
@@ -129,7 +126,8 @@ def import_files(
 
     Without ``shape``, the shape of each file is recognised. ``documents`` is as in `Sessions.import_`. A repeated import writes
     nothing, an interrupted one continues, and a source that has grown adds its new messages; an export is never added to a
-    session. A refused session is a row of the report and does not stop the others; `Report.check` raises its error.
+    session. A refused session, or file of a folder, is a row of the report and does not stop the others; `Report.check` raises its
+    error. That of a file that the caller named is raised at once.
     ``on_bytes`` is called after each file, with the bytes of the files that are done and those of all files.
     """
     names = (paths,) if isinstance(paths, Path | str) else paths
@@ -148,19 +146,29 @@ def run(
     """Import files that `find` has listed. See `import_files`."""
     clock = clock if clock is not None else SystemClock()
     started, rows, candidates = clock.now_ms(), list[SessionReport](), list(candidates)
-    sizes = [candidate.size_bytes if on_bytes is not None else 0 for candidate in candidates]
+    sizes = [candidate.file.path.stat().st_size if on_bytes is not None else 0 for candidate in candidates]
     total = sum(sizes)
     for candidate, done in zip(candidates, accumulate(sizes), strict=True):
-        if candidate.shape is None:
-            name, error = candidate.file.name, candidate.error
-            skipped = [] if error is not None else [SourceRemark("file", UnknownSourceError.code)]
-            status = "skipped" if skipped else "refused"
-            rows.append(SessionReport(name, "", "", candidate.file.path.stem, status, skipped=skipped, error=error))
-        else:
-            rows += candidate.shape.run(log, candidate.file, dry_run)
+        rows += _rows(log, candidate, dry_run)
         if on_bytes is not None:
             on_bytes(done, total)
     return Report(rows, dry_run=dry_run, seconds=(clock.now_ms() - started) / 1000)
+
+
+def _rows(log: Turnlog, candidate: SourceCandidate, dry_run: bool) -> Iterator[SessionReport]:
+    """Import a file. Yields a report for each session, and for an error that ends it; of a named file, the error is raised."""
+    file, shape, error = candidate.file, candidate.shape, candidate.error
+    try:
+        if shape is not None:
+            yield from shape.run(log, file, dry_run)
+            return
+    except InvalidInputError as refusal:
+        if candidate.is_named:
+            raise
+        error = refusal
+    skipped = [] if error is not None else [SourceRemark("file", UnknownSourceError.code)]
+    name, status = shape.name if shape is not None else "", "skipped" if skipped else "refused"
+    yield SessionReport(file.name, name, "", file.path.stem, status, skipped=skipped, error=error)
 
 
 def _files(path: Path, documents: bool) -> Iterator[tuple[SourceFile, bool]]:
@@ -176,15 +184,19 @@ def _files(path: Path, documents: bool) -> Iterator[tuple[SourceFile, bool]]:
 
 
 def _candidate(file: SourceFile, shapes: Sequence[Shape], is_named: bool) -> SourceCandidate:
-    """Recognise a file. Raises `UnknownSourceError` when the caller named it and it has none of the shapes."""
+    """Recognise a file. Raises `InvalidInputError` when the caller named it, and it can't be read or has none of the shapes."""
     try:
         shape = shape_of(file, shapes)
         reason = file.why_not_json if shape is None else ""
     except MalformedError as error:
         shape, reason = None, error.detail
+    except InvalidInputError as error:
+        if is_named:
+            raise
+        return SourceCandidate(file, None, error)
     known = ", ".join(known_shape.label for known_shape in shapes)
     unknown = UnknownSourceError(f"{file.name!r} is none of: {known}{f' ({reason})' if reason else ''}")
     if shape is None and is_named:
         raise unknown
     is_refused = shape is None and reason and file.path.suffix in (".json", ".jsonl")
-    return SourceCandidate(file, shape, unknown if is_refused else None)
+    return SourceCandidate(file, shape, unknown if is_refused else None, is_named)

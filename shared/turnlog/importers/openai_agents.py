@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -40,10 +40,12 @@ class _Row(NamedTuple):
 
 
 def recognises(file: SourceFile) -> bool:
+    """Return whether a database has messages, or is too damaged to say; `read` raises why."""
     if not file.is_sqlite:
         return False
-    with _opened(file) as database:
+    with suppress(InvalidInputError), _opened(file) as database:
         return bool(_tables(database, _MESSAGES))
+    return True
 
 
 def read(file: SourceFile) -> Iterator[SourceSession]:

@@ -381,6 +381,31 @@ def test_a_damaged_file_of_a_folder_is_refused_and_the_others_are_imported(
         import_files(log, path, dry_run=is_dry)
 
 
+@pytest.mark.parametrize("shape", [None, "turnlog"])
+@pytest.mark.parametrize("session_id", ["a", "i/" + "x" * 120])
+def test_a_half_copied_export_is_refused_as_what_it_is(
+    log: Turnlog, tmp_path: Path, shape: str | None, session_id: str
+) -> None:
+    with Turnlog.open("memory://") as source:
+        for name, at in ((session_id, "b"), ("whole", "c")):
+            source.sessions.create(name).append({"role": "user", "content": "hello"})
+            source.sessions.of(name).export(tmp_path / f"{at}.zip")
+    path = tmp_path / "b.zip"
+    whole = path.read_bytes()
+    with ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("sessions.txt", "of something else")
+    for size in (150, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        report = import_files(log, tmp_path, shape=shape, dry_run=True)
+        assert statuses(report) == ["refused", "new", "skipped"]
+        for refused in (report.check, lambda: import_files(log, path, shape=shape)):
+            with pytest.raises(
+                InvalidInputError, match="not a valid export: it is cut short, or no zip file"
+            ) as caught:
+                refused()
+            assert caught.value.error_code == "bad_export"
+
+
 def test_a_file_of_a_folder_that_cannot_be_read_is_refused_and_the_others_are_imported(
     log: Turnlog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -259,7 +259,7 @@ class ExportFile:
         try:
             self._zip = ZipFile(file)
         except (BadZipFile, NotImplementedError, ValueError) as error:
-            raise _bad("it is not a zip file") from error
+            raise _bad("it is cut short, or no zip file") from error
         try:
             self._members = self._listed()
             self._sessions, self._entries = self._manifest()

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from zipfile import BadZipFile, ZipFile
 
-from turnlog.client.exports import MANIFEST, ExportedSession, ExportFile, import_checked
+from turnlog.client.exports import ExportedSession, ExportFile, import_checked
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError
 from turnlog.importers.models import SessionReport, SourceFile, SourceRemark
 from turnlog.snapshots.export_routes import never_added
 
 SHAPE = "turnlog"
+_BEGINNING = re.compile(rb"PK\x03\x04.{26}(manifest\.json|memory\.jsonl|sessions/[\w-]+/)", re.DOTALL)
 
 
 def recognises(file: SourceFile) -> bool:
-    """Return whether the file is an export: a zip with a manifest."""
-    try:
-        with ZipFile(file.path) as archive:
-            return MANIFEST in archive.namelist()
-    except (BadZipFile, OSError, NotImplementedError, ValueError):
-        return False
+    """Return whether the file begins as an export: a zip whose first member is one of an export's. It may be cut."""
+    return _BEGINNING.match(file.beginning) is not None
 
 
 def run(log: Turnlog, file: SourceFile, dry_run: bool) -> Iterator[SessionReport]:

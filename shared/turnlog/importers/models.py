@@ -48,10 +48,15 @@ class SourceFile:
         return str(self.path)
 
     @cached_property
+    def beginning(self) -> bytes:
+        """The first bytes of the file, which tell a format that is no text."""
+        with _opened(self.path) as file:
+            return file.read(128)
+
+    @property
     def is_sqlite(self) -> bool:
         """Whether the file is an SQLite database."""
-        with _opened(self.path) as file:
-            return file.read(len(_SQLITE)) == _SQLITE
+        return self.beginning.startswith(_SQLITE)
 
     @cached_property
     def text(self) -> str:

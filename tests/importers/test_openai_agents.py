@@ -122,6 +122,16 @@ def test_a_row_that_is_no_item_is_told_and_kept(log: Turnlog, sdk: Any, tmp_path
     assert lost(["no json", "[1]", "the last"], [log.sessions.get("desk")]) == []
 
 
+def test_a_row_that_the_log_cannot_hold_is_an_item_with_a_text(log: Turnlog, sdk: Any, tmp_path: Path) -> None:
+    path = tmp_path / "agents.db"
+    image = {"type": "input_image", "image_url": "https://example.com/a.png", "size": 2**64}
+    with closing(sdk.SQLiteSession("desk", path)) as session:
+        asyncio.run(session.add_items([{"role": "user", "content": [image]}]))
+    (row,) = imported_twice(log, path).sessions
+    assert (row.skipped, [note.reason for note in row.changed]) == ([], ["as_text /content/0/size"])
+    assert bodies(log, "desk") == [{"role": "user", "content": [{**image, "size": str(2**64)}]}]
+
+
 def test_an_encrypted_session_is_refused(log: Turnlog, sdk: Any, tmp_path: Path) -> None:
     path = tmp_path / "agents.db"
     with closing(sdk.SQLiteSession("desk", path)) as inner:

@@ -381,6 +381,82 @@ def test_a_message_over_the_limit_is_cut_and_said_to_be(
     assert import_files(log, [tmp_path / "big.json"]).sessions[0].status == "same"
 
 
+def nested(levels: int, bottom: str) -> str:
+    """A JSON text, because Python's own encoder ends at its limit of recursion."""
+    return '{"a":' * levels + bottom + "}" * levels
+
+
+def called(text: str) -> list[str]:
+    """Lines of a coding agent's log whose call has this JSON as its input."""
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": "?"}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "the result"}
+    messages = {"1": ("user", "hi"), "2": ("assistant", [call]), "3": ("user", [result])}
+    rows = [line({"role": role, "content": content}, uuid=uuid) for uuid, (role, content) in messages.items()]
+    return [row.replace('"?"', text) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (nested(30, '"bottom"'), "/a" * 25),
+        (nested(195, f"[{2**70}]"), "/a" * 25),
+        (nested(1, str(2**64)), "/a"),
+        (nested(1, f"[{2**64 - 1},{-(2**63) - 1}]"), "/a/1"),
+        (nested(1, "9" * 4_000), "/a"),
+    ],
+    ids=["deep", "very deep", "wide", "wide and negative", "very wide"],
+)
+def test_json_that_the_log_cannot_hold_becomes_text_and_is_told(
+    log: Turnlog, tmp_path: Path, text: str, place: str
+) -> None:
+    (row,) = imported_twice(log, written(tmp_path, "s-1.jsonl", called(text))).sessions
+    assert (row.messages, row.skipped, row.warnings) == (3, [], [])
+    assert [(note.place, note.reason) for note in row.changed] == [("line 2", f"as_text /content/0/input{place}")]
+    stored = list(log.sessions.get("s-1").messages())[1].body["content"][0]["input"]
+    source = json.loads(text)
+    for step in place.split("/")[1:]:
+        stored, source = (value[int(step) if step.isdigit() else step] for value in (stored, source))
+    assert isinstance(stored, str) and json.loads(stored) == source
+    assert "the result" in json.dumps(log.sessions.get("s-1").context().messages)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [nested(200, "1"), nested(100_000, "1"), "[" * 100_000, "9" * 5_000, "1e999"],
+    ids=["too deep", "absurdly deep", "never closed", "too wide", "too large"],
+)
+def test_a_line_beyond_all_measure_is_skipped_and_kept_as_text(log: Turnlog, tmp_path: Path, text: str) -> None:
+    (row,) = imported_twice(log, written(tmp_path, "s-1.jsonl", called(text))).sessions
+    assert [(note.place, note.reason) for note in row.skipped] == [("line 2", "malformed")]
+    assert row.messages == 2 and text in str(list(log.sessions.get("s-1").messages())[1].metadata)
+
+
+def test_a_session_keeps_what_the_log_cannot_hold_of_its_state_and_other_fields(log: Turnlog, tmp_path: Path) -> None:
+    deep = nested(40, "7")
+    history = f'[{{"role":"user","text":"hi","n":{2**64}}}]'
+    fields = f'"state":{deep},"metadata":{{"n":{2**64}}},"more":{deep},"history":{history}'
+    (tmp_path / "d.json").write_text(f'{{"id":"d",{fields}}}')
+    tools = f'"tools":[{{"name":"f","parameters":{deep}}}]'
+    (tmp_path / "m.json").write_text(f'{{"id":"m",{tools},"messages":[{{"role":"user","content":"hi"}}]}}')
+    (tmp_path / "f.json").write_text(
+        f'{{"id":"f","messages":[{{"kind":"assistant","toolCalls":[{{"input":{deep}}}]}}]}}'
+    )
+    notes = {
+        row.session_id: [note.reason for note in row.changed]
+        for name in "dmf"
+        for row in imported_twice(log, tmp_path / f"{name}.json").check().sessions
+    }
+    session = [f"as_text /state{'/a' * 31}", "as_text /metadata/n", f"as_text /extra/more{'/a' * 28}"]
+    assert notes == {
+        "d": ["as_text /metadata/imported/n", *session],
+        "m": [f"as_text /settings/tools/0/parameters{'/a' * 28}"],
+        "f": [],
+    }
+    assert nested(9, "7") in json.dumps(log.sessions.get("d").state().state).replace("\\", "")
+    (message,) = log.sessions.get("f").messages()
+    assert message.body["tool_calls"][0]["function"]["arguments"] == deep
+
+
 def test_the_largest_are_cut_first_each_once_and_none_that_a_cut_makes_no_shorter() -> None:
     """Also when all cuts together are not enough: then the log refuses the message."""
     picture = {"type": "image", "source": {"data": "A" * 1_400}}

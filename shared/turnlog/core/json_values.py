@@ -17,11 +17,12 @@ from turnlog.core.errors import MalformedError, TooLargeError
 JsonValue: TypeAlias = "str | int | float | bool | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
 
-MAX_DEPTH = 32
+MAX_DEPTH, MAX_READ_DEPTH = 32, 200
+"""Levels of JSON that is stored, and of JSON that is only read: far below what Python's recursion allows."""
+MIN_INT, MAX_INT = -(2**63), 2**64 - 1
 _Path: TypeAlias = "tuple[_Path | None, str | int]"
 """The place of a value: that of the object or list that holds it, and its name or index there."""
 _DIGIT, _WIDE_INTEGER = re.compile(r"[0-9]"), re.compile(r"[0-9]{19}")
-_MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _HINTS = {"bytes": "; give bytes as base64 text", "datetime": "; give a time as text such as 2026-01-31T12:00:00Z"}
 # `json.dumps` makes an encoder for each call that has options, and `json.loads` a decoder.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -120,8 +121,8 @@ def sendable_json_text(value: object) -> str:
     return sendable_text(_ENCODER.encode(value))
 
 
-def parse_strict_json(data: bytes | str, *, max_values: int | None = None) -> JsonValue:
-    """Parse and check a caller's JSON.
+def parse_strict_json(data: bytes | str, *, max_values: int | None = None, is_stored: bool = True) -> JsonValue:
+    """Parse and check a caller's JSON. That which is not ``is_stored`` may have `MAX_READ_DEPTH` levels and wider integers.
 
     Raises `MalformedError`, or `TooLargeError` for more than ``max_values`` values.
     """
@@ -134,14 +135,16 @@ def parse_strict_json(data: bytes | str, *, max_values: int | None = None) -> Js
         raise MalformedError("body begins with a byte order mark")
     try:
         # A call for each integer is slow, and few texts have 19 digits in a row, of which one stands at a 19th place.
-        is_wide = _DIGIT.search(data[18::19]) and _WIDE_INTEGER.search(data)
+        is_wide = is_stored and _DIGIT.search(data[18::19]) and _WIDE_INTEGER.search(data)
         value = (_WIDE if is_wide else _DECODER).decode(data)
     except json.JSONDecodeError as error:
         raise MalformedError(f"body is not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
     except RecursionError as error:
         raise MalformedError(f"JSON is deeper than {MAX_DEPTH} levels") from error
+    except ValueError as error:  # Python's limit of an integer's digits
+        raise MalformedError("an integer has thousands of digits") from error
     count, depth = measured(value)
-    _check_depth(depth)
+    _check_depth(depth, MAX_DEPTH if is_stored else MAX_READ_DEPTH)
     if max_values is not None and count > max_values:
         raise TooLargeError(f"a body of {count} JSON values is over the limit of {max_values}")
     return cast("JsonValue", value)
@@ -216,15 +219,15 @@ def _pointer_of(path: _Path | None) -> str:
 
 def _check_number(value: float) -> None:
     if isinstance(value, int):
-        if not _MIN_INT <= value <= _MAX_INT:
+        if not MIN_INT <= value <= MAX_INT:
             raise MalformedError("an integer is wider than 64 bits")
     elif not math.isfinite(value):
         raise MalformedError("NaN and infinity are not JSON")
 
 
-def _check_depth(depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise MalformedError(f"JSON is deeper than {MAX_DEPTH} levels")
+def _check_depth(depth: int, max_depth: int = MAX_DEPTH) -> None:
+    if depth > max_depth:
+        raise MalformedError(f"JSON is deeper than {max_depth} levels")
 
 
 def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:

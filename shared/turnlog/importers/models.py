@@ -72,7 +72,7 @@ class SourceFile:
     def document(self) -> Any:
         """The file as one JSON value, or None."""
         try:
-            return parse_strict_json(self.text)
+            return parse_strict_json(self.text, is_stored=False)
         except MalformedError:
             return None
 
@@ -84,7 +84,7 @@ class SourceFile:
             if not text.strip():
                 continue
             try:
-                parsed.append(JsonLine(number, text, parse_strict_json(text), True))
+                parsed.append(JsonLine(number, text, parse_strict_json(text, is_stored=False), True))
             except MalformedError:
                 parsed.append(JsonLine(number, text, None, False))
         return tuple(parsed)
@@ -104,7 +104,7 @@ class SourceFile:
         if self.is_sqlite or any(isinstance(line.value, dict) for line in self.lines):
             return ""
         try:
-            parse_strict_json(self.text)
+            parse_strict_json(self.text, is_stored=False)
         except MalformedError as error:
             return error.detail.replace("body", "it", 1)
         return ""

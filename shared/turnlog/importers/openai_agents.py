@@ -180,7 +180,7 @@ def _session(
 def _item(row: _Row) -> dict[str, Any] | None:
     """Return the item of a row, or None when it is not a JSON object; the library skips such rows, too."""
     try:
-        value = parse_strict_json(row.data)
+        value = parse_strict_json(row.data, is_stored=False)
     except MalformedError:
         return None
     if isinstance(value, dict) and _ENCRYPTED in value:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from turnlog.client import parts_of
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import HeadMismatchError, InvalidInputError, NotFoundError, SessionEndedError
-from turnlog.core.json_values import canonical_json, encode_json, json_pointer, without_none
+from turnlog.core.json_values import MAX_INT, MIN_INT, canonical_json, encode_json, json_pointer, without_none
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.times import milliseconds_of
 from turnlog.importers.models import (
@@ -35,11 +35,14 @@ from turnlog.importers.models import (
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import MAX_APPEND_BYTES, Appended, StoredMessage
 from turnlog.sessions.models import Session as SessionInfo
+from turnlog.sessions.state import MAX_STATE_DEPTH
 
 MAX_META_BYTES, EARLIER_BODY_BYTES = 2 * 1024 * 1024, 1024 * 1024
 """Maximum bytes of metadata, and those of a body in earlier versions, so that an import finds what they stored."""
 MAX_LEVELS = 28
 """Levels of JSON in a body and in metadata, so that a request around them stays within `MAX_DEPTH`."""
+_LEVELS = {"settings": MAX_STATE_DEPTH, "state": MAX_STATE_DEPTH, "metadata": MAX_LEVELS + 1, "extra": MAX_LEVELS + 1}
+"""Levels of the fields of a session."""
 CUT, AS_TEXT = "cut", "as_text"
 _CUT_TO_CHARS = 1_000
 _TEXT_TYPES = {"openai_responses": "input_text"}
@@ -57,23 +60,23 @@ def fitted(
     return replace(message, body=body, meta=meta), tuple(SourceRemark(message.place, change) for change in changes)
 
 
-def shallow(value: Any, levels: int = MAX_LEVELS, pointer: str = "", changes: list[str] | None = None) -> Any:
-    """Replace JSON below some levels by its text, and note each place in ``changes``."""
-    if not isinstance(value, dict | list):
-        return value
-    if levels == 0:
-        if changes is not None:
-            changes.append(f"{AS_TEXT} {pointer}")
+def shallow(value: Any, levels: int, pointer: str, changes: list[str]) -> Any:
+    """Replace JSON below some levels, and integers over 64 bits, by their text, and note each place in ``changes``."""
+    is_deep = isinstance(value, dict | list) and levels == 0
+    if is_deep or (isinstance(value, int) and not MIN_INT <= value <= MAX_INT):
+        changes.append(f"{AS_TEXT} {pointer}")
         return encode_json(value).decode("utf-8")
     if isinstance(value, list):
         return [shallow(item, levels - 1, f"{pointer}/{index}", changes) for index, item in enumerate(value)]
-    return {name: shallow(item, levels - 1, pointer + json_pointer([name]), changes) for name, item in value.items()}
+    if isinstance(value, dict):
+        return {key: shallow(item, levels - 1, pointer + json_pointer([key]), changes) for key, item in value.items()}
+    return value
 
 
 def _within(value: dict[str, Any], limit: int, text_type: str) -> tuple[dict[str, Any], list[str]]:
     """Cut a value to ``limit`` bytes, its largest texts first. Returns the value and the changes."""
     changes = list[str]()
-    fitting = shallow(value, changes=changes)
+    fitting = shallow(value, MAX_LEVELS, "", changes)
     size_bytes = len(encode_json(fitting))
     for holder, key, pointer, size in sorted(_leaves(fitting, ""), key=lambda leaf: (leaf[3], leaf[2]), reverse=True):
         if size_bytes <= limit or size <= _CUT_TO_CHARS:
@@ -212,6 +215,9 @@ def write_session(log: Turnlog, source: SourceSession, row: SessionReport, *, dr
     """Import one session as `import_session` does. ``row`` is true also when the import is refused on its way."""
     if source.refusal is not None:
         raise source.refusal
+    noted = list[str]()
+    fields = {key: shallow(getattr(source, key), levels, f"/{key}", noted) for key, levels in _LEVELS.items()}
+    source = replace(source, **fields)
     existing = _existing(log, source.id)
     if existing is None and (earlier := earlier_id(source.id)) != source.id:
         existing = _existing(log, earlier)
@@ -220,7 +226,8 @@ def write_session(log: Turnlog, source: SourceSession, row: SessionReport, *, dr
     row.session_id, row.present, row.more = source.id, len(comparison.present), comparison.more + comparison.passed
     if comparison.refusal is not None:
         raise comparison.refusal
-    row.messages, row.changed = row.present + len(comparison.missing), list(comparison.changed)
+    row.messages = row.present + len(comparison.missing)
+    row.changed = [*comparison.changed, *(SourceRemark("session", change) for change in noted)]
     if existing is not None and existing.info.status == "ended" and comparison.missing:
         raise SessionEndedError(f"session {source.id!r} has ended, and {comparison.missing[0].place} is not in it")
     _check(source, comparison.missing)
@@ -354,7 +361,7 @@ def _own(source: SourceSession) -> dict[str, Any]:
 def _imported(source: SourceSession, places: Places) -> dict[str, Any]:
     """Return the origin that the session's metadata records. Equal sources give an equal origin."""
     extra = {
-        f"source_{name}" if name in _RESERVED else name: shallow(value)
+        f"source_{name}" if name in _RESERVED else name: value
         for name, value in source.extra.items()
         if (name, value) != ("id", source.source_id)
     }

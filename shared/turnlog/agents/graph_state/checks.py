@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from turnlog.client.model import Session
 from turnlog.core.agent_state import validate
 from turnlog.core.errors import Problem
-from turnlog.core.json_values import is_unicode, json_pointer
+from turnlog.core.json_values import MAX_INT, MIN_INT, is_unicode, json_pointer
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.snapshots.routes import Snapshot
 
@@ -114,7 +114,6 @@ MAX_LEVELS = 24
 """Levels of JSON in a value, so that the session's state around it stays within its own limit."""
 Place: TypeAlias = tuple[str | int, ...]
 Handlers: TypeAlias = dict[Place, Any]
-_MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 _REMOVED = object()
 
 
@@ -156,7 +155,7 @@ def _extract(value: Any, place: Place, handlers: Handlers, problems: list[Proble
     """Return the value as JSON; put what is not JSON into ``handlers`` and return `_REMOVED` for it."""
     if value is None or isinstance(value, str | bool):
         return value
-    if isinstance(value, int) and _MIN_INT <= value <= _MAX_INT:
+    if isinstance(value, int) and MIN_INT <= value <= MAX_INT:
         return int(value)
     if isinstance(value, float) and math.isfinite(value):
         return float(value)

@@ -11,6 +11,7 @@ import httpx
 import httpx2
 import pytest
 
+from tests.agents.scripts import Script, says
 from tests.conftest import Harness
 from turnlog import AsyncSession, AsyncTurnlog, Session, build_window, count_tokens
 from turnlog.core.errors import InvalidInputError, MalformedError
@@ -116,13 +117,38 @@ def test_objects_and_their_json_are_one_request(harness: Harness, objects: Any) 
 )
 def test_what_is_no_message_is_refused_in_a_plain_sentence(harness: Harness, given: list[Any], said: str) -> None:
     session = harness.log().sessions.create("s")
-    with pytest.raises(InvalidInputError, match=said) as caught:
-        session.append(*given)
-    assert caught.value.error_code == "not_a_message"
+    for call in (session.append, session.send_to_run, lambda *values: session.run(Script()).send(list(values))):
+        with pytest.raises(InvalidInputError, match=said) as caught:
+            call(*given)
+        assert caught.value.error_code == "not_a_message"
     assert session.info().messages == 0
     with pytest.raises(InvalidInputError) as caught:
         session.backend.call("append_messages", path={"session_id": "s"}, body={"messages": given})
     assert caught.value.detail.endswith(": not an object")
+
+
+@pytest.mark.parametrize("name", ["LangChain messages", "OpenAI tool calls in a message", "a message beside an answer"])
+def test_a_run_is_sent_what_an_append_takes(harness: Harness, objects: Any, name: str) -> None:
+    result, bodies = objects.GIVEN[name]
+    session, reply = harness.log().sessions.create("s"), {"role": "assistant", "content": "Seen."}
+    session.run(Script(says("Seen."))).send(result)
+    asyncio.run(session.run_async(Script(says("Seen."))).send(result[0]))
+    assert [message.body for message in session.messages()] == [*bodies, reply, bodies[0], reply]
+    session.acquire("another")
+    session.send_to_run(*result)
+    ((_, waiting),) = session.agent().state["inbox"].items()
+    assert waiting["messages"] == bodies
+
+
+def test_a_run_is_not_sent_nothing(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    for call in (session.append, lambda: session.run(Script()).send([])):
+        with pytest.raises(InvalidInputError, match="messages has 0 items; at least 1 is needed") as caught:
+            call()
+        assert [problem.pointer for problem in caught.value.problems] == ["/messages"]
+    with pytest.raises(InvalidInputError, match="message 0 is of type NoneType"):
+        session.run(Script()).send(None)  # type: ignore[arg-type]
+    assert session.info().messages == 0
 
 
 @pytest.mark.parametrize("field", [{"choices": [{"message": {}}]}, {"output": {"message": {}}}, {"output": []}])

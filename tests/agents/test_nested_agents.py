@@ -287,3 +287,15 @@ def test_a_second_message_of_a_call_to_an_agent_is_refused_and_not_lost(session:
     model = Script(ASK, says("Done."))
     assert session.run(model, {"ask_sub": ask}).send("Go").text == "Done."
     assert model.windows[1].messages[-1]["content"] == "Two."
+
+
+def test_a_child_s_settings_are_those_of_a_session(session: Session) -> None:
+    def ask(question: str) -> str:
+        with pytest.raises(InvalidInputError, match="metadata"):
+            session.child("sub", metadata="x")
+        metadata = session.child("sub", metadata=None, title=None).info().metadata
+        return ", ".join(metadata or ())
+
+    model = Script(ASK, says("Done."))
+    assert session.run(model, {"ask_sub": ask}).send("Go").text == "Done."
+    assert model.windows[1].messages[-1]["content"] == "parent"

@@ -9,11 +9,12 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from turnlog.agents.agent_loop import AgentLoop
 from turnlog.agents.functions import NEEDS_ASYNC, RunResult, executing
 from turnlog.agents.run_log import LoopStep, RunPlan, Step, StreamEvents
+from turnlog.client import GivenMessage, plain_messages
 from turnlog.client.async_calls import run_to_end
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.messages import Message, Text
@@ -21,7 +22,7 @@ from turnlog.providers import Turn
 from turnlog.providers.registry import codec_of
 from turnlog.telemetry import span
 
-RunInput = str | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+RunInput = str | GivenMessage | Sequence[GivenMessage]
 
 
 class _BaseRun:
@@ -59,14 +60,18 @@ class _BaseRun:
     def _messages(self, value: RunInput) -> list[Mapping[str, Any]]:
         if isinstance(value, str):
             return list(codec_of(self._plan.format).bodies(Turn(Message("user", (Text(value),)))))
-        return [value] if isinstance(value, Mapping) else list(value)
+        values = value if isinstance(value, Sequence) else [value]
+        messages, _ = plain_messages(cast("Sequence[GivenMessage]", values), self._plan.format)
+        if not messages:
+            raise InvalidInputError.at("/messages", "messages has 0 items; at least 1 is needed", "too_short")
+        return messages
 
 
 class Run(_BaseRun):
     """A run in the calling thread. See `Session.run`."""
 
     def send(self, value: RunInput) -> RunResult:
-        """Append the user's message (a text, a message or several), and run the loop.
+        """Append the user's message, a text or one or several as `Session.append` takes them, and run the loop.
 
         Returns when the model has answered, waits for a decision, or reaches ``max_iterations``. The status is ``queued`` when
         another run has the session and takes the messages.

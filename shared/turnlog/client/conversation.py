@@ -13,6 +13,7 @@ from turnlog.client import (
     SessionResource,
     is_plain_message,
     parts_of,
+    plain_messages,
     policy_field,
     sent_settings,
 )
@@ -336,8 +337,10 @@ class RunCalls(SessionResource):
         from turnlog.agents.functions import current_call, executing_call
 
         call, executing = current_call(), executing_call()
-        fields = {"session_id": f"{call.key}/{name}", "if_exists": "return", **sent_settings(settings)}
-        fields["metadata"] = {**settings.get("metadata", {}), "parent": {"session_id": self.id, "ref": call.ref}}
+        sent = without_none(sent_settings(settings))
+        fields = {"session_id": f"{call.key}/{name}", "if_exists": "return", "metadata": {}, **sent}
+        if isinstance(fields["metadata"], Mapping):  # else the request is refused
+            fields["metadata"] = {**fields["metadata"], "parent": {"session_id": self.id, "ref": call.ref}}
         if fork:
             fields["fork"] = {"session_id": self.id, "at": int(call.ref.partition(".")[0]) - 1}
         info = self.backend.call("create_session", body=fields)
@@ -368,18 +371,19 @@ class RunCalls(SessionResource):
 
     def send_to_run(
         self,
-        *messages: Mapping[str, Any],
+        *messages: GivenMessage,
         mode: InboxMode = "enqueue",
         format: str | None = None,
         agent_id: str = DEFAULT_AGENT,
         idempotency_key: str | None = None,
     ) -> SentToRun:
-        """Send messages to the run that has the session.
+        """Send messages, as `append` takes them, to the run that has the session.
 
         The run takes them as its next turn (``enqueue``), into its loop before its next model call (``steer``), or in place of
         what it does (``interrupt``). Raises `ConflictError`, code ``no_run``, when no run has the session.
         """
-        body = without_none({"messages": list(messages), "mode": mode, "format": format})
+        plain, format = plain_messages(messages, format)
+        body = without_none({"messages": plain, "mode": mode, "format": format})
         path = {"agent_id": agent_id}
         return self._call(SentToRun, "send_to_run", path=path, body=body, idempotency_key=idempotency_key)
 

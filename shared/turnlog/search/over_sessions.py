@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple
 
@@ -27,6 +26,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.positions import SEGMENT_POSITIONS
 from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.jobs.worker import StartJobs
+from turnlog.log.headers import short_hash
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import in_parallel
 from turnlog.memory.bootstrap import known_in_time, text_of
@@ -319,7 +319,7 @@ class SearchSessions:
         """Start the job that indexes the sessions ``due``. If it can't be started, a later search tries again."""
         now = self.log.clock.now_ms()
         names = " ".join(sorted(due))
-        job_id = f"{now - now % JOB_MS:013d}-{sha256(f'index {names}'.encode()).hexdigest()[:32]}"
+        job_id = f"{now - now % JOB_MS:013d}-{short_hash(f'index {names}').hex()}"
         with suppress(UnavailableError):
             self.start_job(owner, "index", "", {}, job_id=job_id)
 

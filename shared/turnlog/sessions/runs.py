@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -15,7 +14,7 @@ from turnlog.core.json_values import JsonObject
 from turnlog.core.run_lease import RunLease, acquired, current, renewed
 from turnlog.core.times import rfc3339
 from turnlog.log.commits import Draft, Tail
-from turnlog.log.headers import following
+from turnlog.log.headers import following, short_hash
 from turnlog.log.keys import SessionKeys
 from turnlog.log.request_keys import request_key
 from turnlog.ports import TokenCounter
@@ -31,9 +30,7 @@ _RUN_HASH_BYTES = 6
 
 def hash_of_run(run_id: object) -> bytes:
     """Return the hash by which a header names a run; empty without an id."""
-    if not isinstance(run_id, str):
-        return b""
-    return hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).digest()[:_RUN_HASH_BYTES]
+    return short_hash(run_id)[:_RUN_HASH_BYTES] if isinstance(run_id, str) else b""
 
 
 def lease_after(

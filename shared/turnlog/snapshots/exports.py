@@ -267,7 +267,7 @@ class ImportSessions:
 
     def __call__(self, owner: Owner, session_id: str, body: ImportCommits) -> Imported:
         keys = SessionKeys(owner, session_id)
-        token = sha256(f"import {body.head} {body.hash}".encode()).digest()[:16]
+        token = short_hash(f"import {body.head} {body.hash}")
         writings = [exported_writing(document, f"/documents/{index}") for index, document in enumerate(body.documents)]
         check_distinct([writing.key for writing in writings])
         snapshots = [exported_record(line, f"/snapshots/{index}") for index, line in enumerate(body.snapshots)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, cast
 
 from turnlog.core.errors import ConflictError, CorruptError, InvalidInputError, SessionExistsError
@@ -21,7 +20,7 @@ from turnlog.jobs.models import Job
 from turnlog.jobs.worker import StartJobs
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft
-from turnlog.log.headers import Header, following
+from turnlog.log.headers import Header, following, short_hash
 from turnlog.log.keys import SessionKeys
 from turnlog.log.payloads import Payloads
 from turnlog.log.records import Record
@@ -180,4 +179,4 @@ class RestoreSnapshots:
 
 def _token(keys: SessionKeys, record: Record) -> bytes:
     """Return the token that all requests to restore this snapshot share."""
-    return sha256(f"{RESTORE} {keys.session_id} {record.id} {record.content['hash']}".encode()).digest()[:16]
+    return short_hash(f"{RESTORE} {keys.session_id} {record.id} {record.content['hash']}")

@@ -218,7 +218,21 @@ def test_v1_what_reading_and_keeping_take(harness: Harness) -> None:
         before = harness.faults.calls
         ask()
         spent.append(harness.faults.calls - before)
-    assert spent == [1, 2, 1, 1]
+    assert spent == [1, 3, 1, 2]
+
+
+@SQLITE
+def test_a_forgotten_fact_is_known_by_its_message_in_the_session_and_by_its_words_in_a_copy(harness: Harness) -> None:
+    items = harness.app.engine.items
+    memories, dog, other_words = embedded_memory(items), fact("I have a dog"), fact("Owns a dog")
+    memories.add(part("s"), [dog, fact("I have a cat", position=4)])
+    (item,) = items.get_many([OwnerKeys(ADA).memories("s", part("s").id)]).values()
+    items.put({name: value for name, value in item.items() if name != "f"})  # as version 0.1.0 has stored it
+    memories.forget(ADA, [item.id for item in memories.read(ADA) if item.text == "I have a dog"])
+    added = [memories.add(part(name, 5), [made]) for name, made in (("s", other_words), ("copy", dog))]
+    assert added == [0, 0] and texts(memories) == ["I have a cat"]
+    assert memories.add(part("s", 7), [fact("I have a dog", time_ms=2_000)]) == 1, "said again later"
+    assert memories.add(part("other"), [other_words]) == 1
 
 
 class RacingTable(SqliteItemTable):

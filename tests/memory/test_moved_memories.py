@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import Harness, sqlite_harness
+from tests.log.everything import held
 from tests.support.exports import exported, members, zipped
-from tests.support.offloads import embedded_memory
+from tests.support.offloads import ANSWER, embedded_memory, known
+from tests.support.own_ids import back, erased
 from turnlog import import_files
 from turnlog.app import Application
 from turnlog.client.in_process import InProcessBackend
@@ -111,6 +113,33 @@ def test_a_fact_goes_with_its_message_and_its_session_after_the_move(harness: Ha
     assert [row["confirmations"] for row in told(eve)] == [1, 1]
     eve.sessions.import_(io.BytesIO(data), session="again", session_id="copy")
     assert [row["session_id"] for row in told(eve) if "email" in row["text"]] == ["copy"]
+
+
+def test_what_was_forgotten_is_not_made_again_of_a_session_that_was_restored_or_imported(harness: Harness) -> None:
+    log = harness.log()
+    session = log.sessions.create("s", ttl_days=1)
+    session.append({"role": "user", "content": "I live in Lisbon. I prefer tea."}, ANSWER)
+    session.create_snapshot("whole", kind="full")
+    session.end()
+    log.run_jobs()
+    data = exported(log)
+    (tea,) = [memory for memory in log.memory() if memory.text == "I prefer tea"]
+    log.forget(tea.memory_id)
+    harness.clock.advance(2 * DAY)
+    erased(harness)
+    back(harness, session)
+    log.sessions.import_(io.BytesIO(data), session="s", session_id="copy")
+    assert known(log) == ["I live in Lisbon"], "though the file has its facts"
+    for session_id in ("s", "copy"):
+        log.sessions.get(session_id).end()
+    log.run_jobs()
+    assert known(log) == ["I live in Lisbon"]
+    assert not [place for place in held("tea", harness) if place.startswith("M#")]
+    said = log.sessions.create("later")
+    said.append({"role": "user", "content": "I prefer tea."}, ANSWER)
+    said.end()
+    log.run_jobs()
+    assert sorted(known(log)) == ["I live in Lisbon", "I prefer tea"], "said again"
 
 
 @SQLITE

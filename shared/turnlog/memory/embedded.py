@@ -7,11 +7,9 @@ confirm, contradicting ones replace.
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +19,7 @@ from turnlog.core.json_values import encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.memory import Memory, MemoryFact, MemoryPage, Offloaded
 from turnlog.core.session_settings import SCHEMA_VERSION
-from turnlog.log.headers import attribute, check_version, item_name
+from turnlog.log.headers import attribute, check_version, item_name, short_hash
 from turnlog.log.keys import OwnerKeys, item_at
 from turnlog.log.packing import decoding, json_in, pack
 from turnlog.ports import Absent, Equal, Item, ItemTable, Key, Query, SearchEngine, TermDocuments, get_item, pages
@@ -29,7 +27,6 @@ from turnlog.ports import Absent, Equal, Item, ItemTable, Key, Query, SearchEngi
 if TYPE_CHECKING:
     from turnlog.memory.facts import MakeFacts
 
-_log = logging.getLogger("turnlog")
 _WORDS = re.compile(r"\w+(?:['’.@+-]\w+)*")
 _I_AM = re.compile(r"\bi['’]?m\b")
 _ASIDE = re.compile(r"\b(?:currently|now|still|also|actually|just|really)\b|现在|目前|已经|一直|平时")
@@ -108,11 +105,21 @@ def least_worth(memories: Iterable[Memory], count: int) -> list[Memory]:
 
 @lazy_dataclass(frozen=True, slots=True)
 class _Part:
-    """A stored item with the facts of one part of a session."""
+    """A stored item with the facts of one part of a session, and the digests of those that were forgotten."""
 
-    item: Item
-    session_id: str
-    facts: tuple[MemoryFact, ...]
+    key: Key
+    revision: int
+    facts: Sequence[MemoryFact]
+    forgotten: Sequence[str] = ()
+
+    @property
+    def session_id(self) -> str:
+        return self.key.sk.split("#")[1]
+
+    def digests(self, fact: MemoryFact) -> list[str]:
+        """Return digests of a fact's message in this session, and of its words in a copy, which has its position and time."""
+        place = f"{self.key.pk} {fact.position} {fact.time_ms} "
+        return [short_hash(place + name).hex() for name in (self.session_id, normal(fact.text))]
 
 
 class EmbeddedMemory:
@@ -130,23 +137,22 @@ class EmbeddedMemory:
         item = get_item(self._items, _key_of(part))
         if item is not None:
             return len(_part(item).facts)
-        new = self._make(part.owner.tenant_id, part.read_messages())
-        stored = self.add(part, new.facts)
-        if len(new.facts) > stored:
-            _log.info("of %d facts of a part %d were kept", len(new.facts), stored)
-        return stored
+        return self.add(part, self._make(part.owner.tenant_id, part.read_messages()).facts)
 
     def add(self, part: Offloaded, facts: Sequence[MemoryFact]) -> int:
-        """Store the facts of a part unless it is stored already; return the number of stored facts."""
-        stored = [
+        """Store the facts of a part but forgotten ones, unless it is stored already; return the number of stored facts."""
+        forgotten = {digest for other in self._parts(part.owner) for digest in other.forgotten}
+        facts = [
             replace(fact, text=fact.text[:MAX_TEXT_CHARS], subject=fact.subject[:MAX_SUBJECT_CHARS])
             for fact in facts[:MAX_PART_FACTS]
         ]
-        lost = self._items.put(_item(_key_of(part), stored, revision=1), condition=Absent())
+        new = _Part(_key_of(part), 1, facts)
+        new = replace(new, facts=[fact for fact in facts if forgotten.isdisjoint(new.digests(fact))])
+        lost = self._items.put(_item(new), condition=Absent())
         if lost is not None:
             return len(_part(lost.existing).facts) if lost.existing is not None else 0
         self._trim(part.owner)
-        return len(stored)
+        return len(new.facts)
 
     def read(self, owner: Owner) -> list[Memory]:
         """Return all memories of a person, newest first."""
@@ -177,14 +183,14 @@ class EmbeddedMemory:
     def forget(self, owner: Owner, memory_ids: Collection[str]) -> None:
         """Delete memories from every session they came from."""
         ids, id_of = set(memory_ids), _id_of(owner)
-        self._keep(self._parts(owner), lambda fact: id_of(normal(fact.text)) not in ids)
+        self._keep(self._parts(owner), lambda fact: id_of(normal(fact.text)) not in ids, forgets=True)
 
     def erase(self, owner: Owner, session_id: str | None = None, *, position: int | None = None) -> int:
         """Delete the facts of an owner, a session or a message; return their number."""
         if session_id is not None and position is not None:
             return self._keep(self._parts(owner, session_id), lambda fact: fact.position != position)
         parts = list(self._parts(owner, session_id))
-        self._items.delete_many([_key(part.item) for part in parts])
+        self._items.delete_many([part.key for part in parts])
         return sum(len(part.facts) for part in parts)
 
     def _trim(self, owner: Owner) -> None:
@@ -198,18 +204,19 @@ class EmbeddedMemory:
         # Equal facts are one memory, so there may be fewer memories than facts; then nothing is deleted.
         self._keep(parts, lambda fact: id_of(normal(fact.text)) not in dropped_ids)
 
-    def _keep(self, parts: Iterable[_Part], is_kept: Callable[[MemoryFact], bool]) -> int:
-        return sum(self._keep_of(part, is_kept) for part in parts)
+    def _keep(self, parts: Iterable[_Part], is_kept: Callable[[MemoryFact], bool], *, forgets: bool = False) -> int:
+        return sum(self._keep_of(part, is_kept, forgets=forgets) for part in parts)
 
-    def _keep_of(self, part: _Part, is_kept: Callable[[MemoryFact], bool]) -> int:
+    def _keep_of(self, part: _Part, is_kept: Callable[[MemoryFact], bool], *, forgets: bool) -> int:
         """Delete facts from a part; return their number. An empty part stays, or its facts would be made again."""
         for _ in range(_TRIES):
             remaining = [fact for fact in part.facts if is_kept(fact)]
             if len(remaining) == len(part.facts):
                 return 0
-            revision = attribute(part.item, "n", int)
-            item = _item(_key(part.item), remaining, revision=revision + 1)
-            lost = self._items.put(item, condition=Equal("n", revision))
+            removed = [fact for fact in part.facts if forgets and not is_kept(fact)]
+            forgotten = [*part.forgotten, *(digest for fact in removed for digest in part.digests(fact))]
+            new = _Part(part.key, part.revision + 1, remaining, forgotten)
+            lost = self._items.put(_item(new), condition=Equal("n", part.revision))
             if lost is None:
                 return len(part.facts) - len(remaining)
             if lost.existing is None:
@@ -237,12 +244,13 @@ def _facts_in(parts: Iterable[_Part]) -> Iterator[SessionFact]:
 def _id_of(owner: Owner) -> Callable[[str], str]:
     """Return a function from a normal text to its memory's id. Ids are stable, and differ between owners."""
     prefix = f"{owner.tenant_id} {owner.user_id} "
-    return lambda text: hashlib.sha256((prefix + text).encode("utf-8", "surrogatepass")).hexdigest()[:24]
+    return lambda text: short_hash(prefix + text).hex()[:24]
 
 
-def _item(key: Key, facts: Sequence[MemoryFact], *, revision: int) -> Item:
-    rows = [[fact.kind, fact.text, fact.subject, fact.position, fact.time_ms] for fact in facts]
-    return item_at(key, {"v": SCHEMA_VERSION, "n": revision, "b": pack(encode_json(rows))})
+def _item(part: _Part) -> Item:
+    rows = [[fact.kind, fact.text, fact.subject, fact.position, fact.time_ms] for fact in part.facts]
+    forgotten = " ".join(part.forgotten)
+    return item_at(part.key, {"v": SCHEMA_VERSION, "n": part.revision, "b": pack(encode_json(rows)), "f": forgotten})
 
 
 def _part(item: Item) -> _Part:
@@ -250,15 +258,12 @@ def _part(item: Item) -> _Part:
     check_version(item)
     rows = json_in(item)
     with decoding(name):
-        return _Part(item, name.split("#")[1], tuple(MemoryFact(*row) for row in rows))
+        facts = tuple(MemoryFact(*row) for row in rows)
+    return _Part(Key(str(item["pk"]), name), attribute(item, "n", int), facts, str(item.get("f", "")).split())
 
 
 def _key_of(part: Offloaded) -> Key:
     return OwnerKeys(part.owner).memories(part.session_id, part.id)
-
-
-def _key(item: Mapping[str, object]) -> Key:
-    return Key(str(item["pk"]), str(item["sk"]))
 
 
 def _place(after: str) -> tuple[int, int, str]:

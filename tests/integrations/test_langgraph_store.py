@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -126,6 +127,29 @@ def test_a_search_ranks_by_words_and_with_an_embedder_by_meaning(harness: Harnes
     assert answers[0][0].score == pytest.approx(answers[1][0].score)
 
 
+def test_the_async_calls_await_an_embedder_that_is_async(harness: Harness) -> None:
+    async def embed(texts: Sequence[str]) -> list[list[float]]:
+        return [[1.0 if word in text else 0.1 for word in ("drink", "walk")] for text in texts]
+
+    async def rank(store: BaseStore) -> list[tuple[str, Any]]:
+        await store.aput(("a",), "1", {"text": "a drink", "note": "to walk"})
+        await store.abatch(
+            [PutOp(("a",), "2", {"text": "a walk"}), PutOp(("a",), "3", {"text": "a walk"}, index=False)]
+        )
+        answers = await store.abatch([SearchOp(("a",), query="to walk"), SearchOp(("a",), query="a drink")])
+        return [
+            (item.key, item.score and pytest.approx(item.score)) for answer in answers for item in cast(Any, answer)
+        ]
+
+    index: Any = {"embed": embed, "dims": 2, "fields": ["text"]}
+    ours, theirs = TurnlogStore(harness.log(), index=index), InMemoryStore(index=index)
+    assert asyncio.run(rank(ours)) == asyncio.run(rank(theirs))
+    for store in (ours, theirs):
+        with pytest.raises(ValueError, match="async function but no sync function"):
+            store.put(("a",), "4", {"text": "a drink"})
+    assert ours.get(("a",), "4") is None
+
+
 def test_items_expire_and_are_swept(harness: Harness) -> None:
     now = [10**12]
     store = TurnlogStore(harness.log(), ttl={"default_ttl": 10, "refresh_on_read": True}, now_ms=lambda: now[0])
@@ -226,8 +250,6 @@ def test_a_graph_remembers_across_threads(harness: Harness) -> None:
 
 
 def test_the_async_calls_answer_alike(harness: Harness) -> None:
-    import asyncio
-
     async def run() -> None:
         store = TurnlogStore(harness.log())
         await store.aput(("a", "b"), "k", {"n": 1})

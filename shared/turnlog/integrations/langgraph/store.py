@@ -52,6 +52,7 @@ _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+")
 Stored = dict[str, Any]
 Match = tuple[Document, Stored]
 """An item that was read: its document, and the JSON in it."""
+_Vectors = Mapping[str, Sequence[float]]
 
 
 class TurnlogStore(BaseStore):
@@ -78,18 +79,19 @@ class TurnlogStore(BaseStore):
         self._documents, self._now_ms = KeptDocuments(log, session_id, **settings), now_ms
         self.ttl_config, self.index_config = ttl, index
         self._fields = list((index or {}).get("fields") or ["$"])
-        self._embedder = ensure_embeddings(index["embed"]) if index is not None else None
+        self._embedder: Any = ensure_embeddings(index["embed"]) if index is not None else None
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        operations = list(ops)
-        for op in operations:
-            validate_op_namespace(op)
-        answers: list[Result] = [None if isinstance(op, PutOp) else self._read(op) for op in operations]
-        self._put({(op.namespace, op.key): op for op in operations if isinstance(op, PutOp)})
-        return answers
+        operations, queries, texts = self._begin(ops)
+        by_query = {query: self._embedder.embed_query(query) for query in queries}
+        by_text = dict(zip(texts, self._embedder.embed_documents(texts) if texts else (), strict=True))
+        return self._do(operations, by_query, by_text)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        return await asyncio.to_thread(self.batch, list(ops))
+        operations, queries, texts = self._begin(ops)
+        by_query = {query: await self._embedder.aembed_query(query) for query in queries}
+        by_text = dict(zip(texts, await self._embedder.aembed_documents(texts) if texts else (), strict=True))
+        return await asyncio.to_thread(self._do, operations, by_query, by_text)
 
     def sweep_ttl(self) -> int:
         """Delete expired items, and return their number."""
@@ -100,12 +102,33 @@ class TurnlogStore(BaseStore):
             self._documents.delete(expired)
         return len(expired)
 
-    def _read(self, op: GetOp | SearchOp | ListNamespacesOp) -> Result:
+    def _begin(self, ops: Iterable[Op]) -> tuple[list[Op], list[str], list[str]]:
+        """Check operations, and return them with the queries and the texts of values that are to be embedded."""
+        operations = list(ops)
+        for op in operations:
+            validate_op_namespace(op)
+        queries = [
+            op.query for op in operations if isinstance(op, SearchOp) and op.query and self._embedder is not None
+        ]
+        return operations, queries, [text for op in operations if isinstance(op, PutOp) for text in self._texts(op)]
+
+    def _texts(self, op: PutOp) -> list[str]:
+        if self._embedder is None or op.value is None or op.index is False:
+            return []
+        paths = [(path, tokenize_path(path)) for path in (self._fields if op.index is None else op.index)]
+        return [text for path, parts in paths for text in get_text_at_path(op.value, path if path == "$" else parts)]
+
+    def _do(self, operations: Sequence[Op], by_query: _Vectors, by_text: _Vectors) -> list[Result]:
+        answers: list[Result] = [None if isinstance(op, PutOp) else self._read(op, by_query) for op in operations]
+        self._put({(op.namespace, op.key): op for op in operations if isinstance(op, PutOp)}, by_text)
+        return answers
+
+    def _read(self, op: GetOp | SearchOp | ListNamespacesOp, vectors: _Vectors) -> Result:
         if isinstance(op, GetOp):
             matches = self._get([(op.namespace, op.key)])
             self._refresh(op.refresh_ttl, matches)
             return next((_item(stored) for _, stored in matches), None)
-        return self._search(op) if isinstance(op, SearchOp) else _in_memory(self._list(())).batch([op])[0]
+        return self._search(op, vectors) if isinstance(op, SearchOp) else _in_memory(self._list(())).batch([op])[0]
 
     def _get(self, names: Iterable[tuple[tuple[str, ...], str]]) -> list[Match]:
         return self._unexpired(self._documents.get_many([_key(*name) for name in names]).values())
@@ -118,7 +141,7 @@ class TurnlogStore(BaseStore):
         matches = ((document, json.loads(document.data)) for document in documents)
         return [(document, stored) for document, stored in matches if _expires(stored) > now]
 
-    def _search(self, op: SearchOp) -> list[SearchItem]:
+    def _search(self, op: SearchOp, vectors: _Vectors) -> list[SearchItem]:
         matches = self._list(op.namespace_prefix)
         if op.filter:
             filtered = _in_memory(matches).search((), filter=op.filter, limit=len(matches))
@@ -126,7 +149,7 @@ class TurnlogStore(BaseStore):
             matches = [match for match in matches if _name(match[1]) in names]
         scores: Sequence[float | None] = [None] * len(matches)
         if op.query:
-            scores = self._scores(op.query, [stored for _, stored in matches])
+            scores = self._scores(op.query, [stored for _, stored in matches], vectors)
             order = sorted(range(len(matches)), key=lambda index: -(scores[index] or 0.0))
             matches, scores = [matches[index] for index in order], [scores[index] for index in order]
         page = slice(op.offset, op.offset + op.limit)
@@ -136,43 +159,39 @@ class TurnlogStore(BaseStore):
             for (_, stored), score in zip(matches[page], scores[page], strict=True)
         ]
 
-    def _scores(self, query: str, items: Sequence[Stored]) -> list[float | None]:
+    def _scores(self, query: str, items: Sequence[Stored], vectors: _Vectors) -> list[float | None]:
         if self._embedder is None:
             words = set(_words(query))
             texts = (json.dumps([stored["key"], stored["value"]], ensure_ascii=False) for stored in items)
             return [len(words & set(_words(text))) / max(1, len(words)) for text in texts]
         from turnlog.search.session import cosine_similarity  # few stores have an embedder
 
-        vector = self._embedder.embed_query(query)
+        vector = vectors[query]
         return [
             max((cosine_similarity(vector, own) for own in stored.get("vectors", ())), default=None) for stored in items
         ]
 
-    def _put(self, ops: Mapping[tuple[tuple[str, ...], str], PutOp]) -> None:
+    def _put(self, ops: Mapping[tuple[tuple[str, ...], str], PutOp], vectors: _Vectors) -> None:
         if not ops:
             return
         before, now = {document.key: stored for document, stored in self._get(ops)}, self._now_ms()
         by_key = {_key(*name): op for name, op in ops.items()}
-        new = {key: self._stored(op, before.get(key), now) for key, op in by_key.items() if op.value is not None}
+        new = {
+            key: self._stored(op, before.get(key), now, vectors) for key, op in by_key.items() if op.value is not None
+        }
         gone = [key for key, op in by_key.items() if op.value is None and key in before]
         if new:
             self._documents.put_many({key: _dumped(stored) for key, stored in new.items()})
         if gone:
             self._documents.delete(gone)
 
-    def _stored(self, op: PutOp, before: Stored | None, now: int) -> Stored:
+    def _stored(self, op: PutOp, before: Stored | None, now: int, vectors: _Vectors) -> Stored:
         stored: Stored = {"namespace": op.namespace, "key": op.key, "value": op.value, "updated": now, "read": now}
         stored["created"] = before["created"] if before is not None else now
         if op.ttl is not None:
             stored["ttl"] = op.ttl
-        if self._embedder is not None and op.index is not False:
-            paths = self._fields if op.index is None else op.index
-            texts = [
-                text
-                for path in paths
-                for text in get_text_at_path(op.value, path if path == "$" else tokenize_path(path))
-            ]
-            stored["vectors"] = self._embedder.embed_documents(texts) if texts else []
+        if texts := self._texts(op):
+            stored["vectors"] = [vectors[text] for text in texts]
         return stored
 
     def _refresh(self, is_wanted: bool, matches: Iterable[Match]) -> None:

@@ -169,6 +169,27 @@ def test_items_expire_and_are_swept(harness: Harness) -> None:
     assert item.created_at == created < item.updated_at
 
 
+@pytest.mark.parametrize("harness", ["sqlite"], indirect=True)
+def test_a_sweep_deletes_nothing_that_is_put_again_meanwhile(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, now = harness.log(), [10**12]
+    store = TurnlogStore(log, now_ms=lambda: now[0])
+    store.batch([PutOp(("a",), f"{number:03}", {"n": number}, ttl=1) for number in range(101)])
+    now[0] += 120_000
+    call = log.backend.call
+
+    def writing_meanwhile(operation: str, **options: Any) -> Any:
+        if operation == "put_documents":
+            monkeypatch.undo()
+            store.put(("a",), "007", {"n": -1}, ttl=1)
+        return call(operation, **options)
+
+    monkeypatch.setattr(log.backend, "call", writing_meanwhile)
+    assert store.sweep_ttl() == 101
+    assert [(item.key, item.value) for item in store.search(("a",))] == [("007", {"n": -1})]
+    now[0] += 120_000
+    assert store.sweep_ttl() == 1 and store.sweep_ttl() == 0
+
+
 @pytest.mark.parametrize("read", ["get", "search"])
 @pytest.mark.parametrize("value", [{"n": 2}, None])
 def test_a_read_that_lets_the_time_begin_again_undoes_no_newer_write(

@@ -184,6 +184,23 @@ def test_one_of_many_writers_wins_a_condition(harness: Harness, session: Session
     assert second.revision != first.revision
 
 
+@pytest.mark.every_engine
+def test_a_document_that_has_changed_is_not_deleted_and_the_others_are(session: Session) -> None:
+    documents = session.documents
+    first = {key: documents.put(key, b"1").revision for key in ("a", "b", "c")}
+    documents.put("b", b"2")
+    for _ in range(2):
+        with pytest.raises(DocumentChangedError, match="'b' has another revision") as caught:
+            documents.delete(["a", "b", "c", "d"], if_revisions=first)
+        assert caught.value.details["key"] == "b"
+        assert {item.key: item.data for item in documents.list()} == {"b": b"2"}
+    documents.delete(["a", "b"], if_revisions={**first, "b": documents.get_many(["b"])["b"].revision})
+    assert list(documents.list()) == []
+    documents.put("a", b"3", if_absent=True)
+    documents.delete(["a"])
+    assert documents.get("a") is None
+
+
 def test_large_documents_and_many_of_them_come_back_equal(session: Session) -> None:
     documents = session.documents
     large = {f"large/{at}": bytes([at]) * 1_500_000 + NOISE for at in range(4)}
@@ -346,6 +363,8 @@ def test_a_key_that_is_none_is_refused(session: Session, key: str) -> None:
         {"put": [{"key": "a", "data": "", "if_absent": True, "if_revision": "0"}]},
         {"put": [{"key": "b", "data": ""}, {"key": "a", "data": "", "more": 1}]},
         {"put": [{"key": str(at), "data": ""} for at in range(26)]},
+        {"put": [{"key": "a", "data": ""}], "delete": [{"key": "a", "if_revision": "0"}]},
+        {"put": [{"key": "a", "data": ""}], "delete": [{"key": "b", "if_absent": True}]},
     ],
 )
 def test_a_writing_that_is_not_whole_writes_nothing(session: Session, body: Any) -> None:

@@ -146,11 +146,22 @@ class Documents(DocumentReading):
             body = {"put": part, "then": last if index == len(parts) - 1 else []}
             self._write(body, idempotency_key=f"{idempotency_key}-{index}" if idempotency_key is not None else None)
 
-    def delete(self, names: Iterable[str], *, idempotency_key: str | None = None) -> None:
-        """Delete documents; missing ones are no error. Makes a request for each 100 names."""
-        unique = list(dict.fromkeys(names))
-        for start in range(0, len(unique), MAX_READ):
-            part = unique[start : start + MAX_READ]
+    def delete(
+        self,
+        names: Iterable[str],
+        *,
+        if_revisions: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        """Delete documents; missing ones are no error. Makes a request for each 100 names.
+
+        With ``if_revisions``, documents named there are deleted only if they have these revisions: `DocumentChangedError` is
+        raised when all others of the request are deleted.
+        """
+        unique, revisions = list(dict.fromkeys(names)), if_revisions or {}
+        entries = [{"key": name, "if_revision": revisions[name]} if name in revisions else name for name in unique]
+        for start in range(0, len(entries), MAX_READ):
+            part = entries[start : start + MAX_READ]
             self._write(
                 {"delete": part}, idempotency_key=f"{idempotency_key}-{start}" if idempotency_key is not None else None
             )

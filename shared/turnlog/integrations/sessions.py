@@ -120,10 +120,10 @@ class KeptDocuments:
 
         return retried(attempt, DocumentChangedError)
 
-    def delete(self, keys: Iterable[str]) -> None:
-        """Delete documents; missing ones are no error."""
+    def delete(self, keys: Iterable[str], **options: Any) -> None:
+        """Delete documents, with the options of `Documents.delete`; missing ones are no error."""
         with suppress(NotFoundError):
-            self._documents.delete(keys)
+            self._documents.delete(keys, **options)
 
     @property
     def _documents(self) -> Documents:

@@ -65,12 +65,19 @@ class NewDocument(Body):
     if_revision: Revision | None = Field(default=None, description="409 unless this is its revision")
 
 
+class DocumentDeletion(Body):
+    """A document to delete. A missing one is ignored."""
+
+    key: Key
+    if_revision: Revision | None = Field(default=None, description="409 if it has another revision")
+
+
 class WriteDocuments(Body):
     """Documents to write and delete. ``put`` is written first, ``then`` after all of it, and ``delete`` is done last."""
 
     put: Annotated[list[NewDocument], Field(max_length=MAX_WRITTEN)] = Field(default_factory=list)
     then: Annotated[list[NewDocument], Field(max_length=MAX_WRITTEN)] = Field(default_factory=list)
-    delete: Annotated[list[Key], Field(max_length=MAX_READ)] = Field(default_factory=list)
+    delete: Annotated[list[Key | DocumentDeletion], Field(max_length=MAX_READ)] = Field(default_factory=list)
 
 
 class ReadDocuments(Body):

@@ -30,6 +30,7 @@ from turnlog.log.request_keys import raw_request_key
 from turnlog.ports import Absent, AttributeValue, BlobStore, Clock, Condition, Equal, Item, ItemTable, Query
 from turnlog.sessions.document_models import (
     Document,
+    DocumentDeletion,
     DocumentsAnswer,
     DocumentWrite,
     NewDocument,
@@ -118,15 +119,18 @@ class DocumentStore:
         """Write documents in parallel; return None for each whose condition fails. Not atomic."""
         return in_parallel(lambda writing: self.write(keys, writing), writings, threads=_PARALLEL)
 
-    def delete(self, keys: SessionKeys, document_keys: Sequence[str], revision: str) -> None:
-        """Delete documents, also those that do not exist."""
+    def delete(self, keys: SessionKeys, deletions: Sequence[DocumentDeletion], revision: str) -> list[str]:
+        """Delete documents, also those that do not exist; return the keys of those whose condition fails."""
         ttl = self._clock.now_ms() // 1000 + _TOMBSTONE_SECONDS
 
-        def put(name: str) -> None:
-            key = keys.document(name)
-            self._items.put(item_at(key, {"v": SCHEMA_VERSION, "n": revision, "x": 1, "ttl": ttl}))
+        def put(deletion: DocumentDeletion) -> bool:
+            item = item_at(keys.document(deletion.key), {"v": SCHEMA_VERSION, "n": revision, "x": 1, "ttl": ttl})
+            condition = Equal("n", deletion.if_revision) if deletion.if_revision is not None else None
+            winner = self._items.put(item, condition=condition)
+            return winner is None or winner.existing is None or is_deleted(winner.existing)
 
-        in_parallel(put, document_keys, threads=_PARALLEL)
+        deleted = in_parallel(put, deletions, threads=_PARALLEL)
+        return [deletion.key for deletion, is_gone in zip(deletions, deleted, strict=True) if not is_gone]
 
     def every(self, keys: SessionKeys) -> Iterator[Document]:
         """Yield all documents of a session in order of their keys, with one page in memory at a time."""
@@ -229,19 +233,18 @@ class PutDocuments:
         salt = request.key_hash if request is not None else self._log.ids.nonce()
         first = [_writing(document, salt, f"/put/{index}") for index, document in enumerate(body.put)]
         then = [_writing(document, salt, f"/then/{index}") for index, document in enumerate(body.then)]
-        deleted_keys = [
-            check_document_key(document_key, pointer=f"/delete/{index}")
-            for index, document_key in enumerate(body.delete)
-        ]
-        if not (first or then or deleted_keys):
+        deletions = [DocumentDeletion(key=item) if isinstance(item, str) else item for item in body.delete]
+        for index, deletion in enumerate(deletions):
+            check_document_key(deletion.key, pointer=f"/delete/{index}")
+        if not (first or then or deletions):
             raise _invalid("", "nothing is to be written or deleted")
-        check_distinct([*(writing.key for writing in first), *(writing.key for writing in then), *deleted_keys])
+        check_distinct([*(writing.key for writing in (*first, *then)), *(deletion.key for deletion in deletions)])
         tail = self._log.commits.tail(keys)
         check_active(tail.header)
         self._prolong(keys, tail)
         written = [*self._write(keys, first), *self._write(keys, then)]
-        if deleted_keys:
-            self._documents.delete(keys, deleted_keys, _revision(salt, "", b""))
+        for changed_key in self._documents.delete(keys, deletions, _revision(salt, "", b"")):
+            raise _changed(changed_key, "has another revision")
         return WrittenDocuments(documents=list(map(_written_answer, written)))
 
     def _prolong(self, keys: SessionKeys, tail: Tail) -> None:
@@ -260,8 +263,7 @@ class PutDocuments:
         documents = list[Document]()
         for document, writing in zip(written, writings, strict=True):
             if document is None:
-                reason = "already exists" if not writing.if_revision else "has another revision"
-                raise DocumentChangedError(f"document {writing.key[:80]!r} {reason}", details={"key": writing.key})
+                raise _changed(writing.key, "already exists" if not writing.if_revision else "has another revision")
             documents.append(document)
         return documents
 
@@ -318,6 +320,10 @@ def document_line(document: Document) -> JsonObject:
 
 def _written_answer(document: Document) -> WrittenDocument:
     return WrittenDocument(key=document.key, revision=document.revision, updated_at=document.updated_at)
+
+
+def _changed(key: str, reason: str) -> DocumentChangedError:
+    return DocumentChangedError(f"document {key[:80]!r} {reason}", details={"key": key})
 
 
 def _invalid(pointer: str, message: str) -> InvalidInputError:

@@ -43,7 +43,7 @@ from turnlog.core.errors import DocumentChangedError, InvalidInputError
 from turnlog.engines import SystemClock
 from turnlog.integrations.langgraph.threads import STORE, short
 from turnlog.integrations.sessions import KeptDocuments
-from turnlog.sessions.document_models import MAX_WRITTEN
+from turnlog.sessions.document_models import MAX_READ, MAX_WRITTEN
 
 _MAX_LABEL, _MAX_KEY = 60, 120
 _MS_PER_MINUTE = 60_000
@@ -94,23 +94,23 @@ class TurnlogStore(BaseStore):
         return await asyncio.to_thread(self._do, operations, by_query, by_text)
 
     def sweep_ttl(self) -> int:
-        """Delete expired items, and return their number."""
+        """Delete expired items, except those that are put again meanwhile. Returns how many there were."""
         now = self._now_ms()
         listed = self._documents.list(STORE)
-        expired = [document.key for document in listed if _expires(json.loads(document.data)) <= now]
-        if expired:
-            self._documents.delete(expired)
+        expired = [(item.key, item.revision) for item in listed if _expires(json.loads(item.data)) <= now]
+        for start in range(0, len(expired), MAX_READ):
+            part = dict(expired[start : start + MAX_READ])
+            with suppress(DocumentChangedError):
+                self._documents.delete(part, if_revisions=part)
         return len(expired)
 
     def _begin(self, ops: Iterable[Op]) -> tuple[list[Op], list[str], list[str]]:
         """Check operations, and return them with the queries and the texts of values that are to be embedded."""
-        operations = list(ops)
-        for op in operations:
+        ops = list(ops)
+        for op in ops:
             validate_op_namespace(op)
-        queries = [
-            op.query for op in operations if isinstance(op, SearchOp) and op.query and self._embedder is not None
-        ]
-        return operations, queries, [text for op in operations if isinstance(op, PutOp) for text in self._texts(op)]
+        queries = [op.query for op in ops if isinstance(op, SearchOp) and op.query and self._embedder is not None]
+        return ops, queries, [text for op in ops if isinstance(op, PutOp) for text in self._texts(op)]
 
     def _texts(self, op: PutOp) -> list[str]:
         if self._embedder is None or op.value is None or op.index is False:

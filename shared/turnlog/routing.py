@@ -71,7 +71,8 @@ Endpoint: TypeAlias = "Callable[[Application, HttpRequest, Query], Response]"
 class Parameter:
     """A query parameter. A string may have one of ``values``, or what fits a ``pattern`` of `SHAPES`; without them any.
 
-    A ``moment`` is a position or a time (RFC 3339), a ``flag`` is ``true`` or ``false``.
+    ``minimum`` and ``maximum`` of a string are of its length, which the use case checks. A ``moment`` is a position or a time
+    (RFC 3339), a ``flag`` is ``true`` or ``false``.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Parameter:
     default: int | str | None = None
     values: tuple[str, ...] = ()
     pattern: str = ""
+    required: bool = False
 
 
 @lazy_dataclass(frozen=True, slots=True)
@@ -218,6 +220,8 @@ def call(app: Application, route: Route, request: HttpRequest) -> Response:
         if parameter is None:
             raise InvalidInputError.at(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
         query[name] = _value(parameter, text)
+    for name in {parameter.name for parameter in route.parameters if parameter.required} - query.keys():
+        raise InvalidInputError.at(f"/query/{name}", f"{name} is missing")
     if route.body is None and not route.free_body and request.body is not None:
         raise InvalidInputError.at("", f"{route.key} takes no body")
     with serving(request.owner.tenant_id):

@@ -582,6 +582,46 @@ def test_the_document_takes_what_the_service_takes(service: Service) -> None:
             assert content["schema"] == free, "generated types take any object"
 
 
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.parameters], ids=lambda route: route.name)
+def test_what_the_document_says_of_a_query_is_what_the_service_checks(service: Service, route: Route) -> None:
+    """Without what is required, and beyond each bound, the answer is 422 that names the parameter."""
+    service("POST", "/v1/sessions", body={"session_id": "s"})
+    path = route.path.format(session_id="s", agent_id="a", snapshot="n")
+    operation = openapi_document()["paths"][route.path][route.method.lower()]
+    parameters = [parameter for parameter in operation["parameters"] if parameter["in"] == "query"]
+    required = {parameter["name"]: "1" for parameter in parameters if parameter.get("required")}
+
+    def faults(query: dict[str, str]) -> set[str]:
+        status, problem, _ = service(route.method, path, query=query, body={} if route.free_body else None)
+        return {fault["pointer"] for fault in problem.get("errors", ())} if status == 422 else set()
+
+    for name, schema in ((parameter["name"], parameter["schema"]) for parameter in parameters):
+        beyond = ["?"] if schema.keys() & {"enum", "pattern"} else []
+        beyond += [str(schema["minimum"] - 1)] if "minimum" in schema else []
+        beyond += [str(schema["maximum"] + 1)] if "maximum" in schema else []
+        beyond += ["x" * (schema["minLength"] - 1)] if "minLength" in schema else []
+        beyond += ["x" * (schema["maxLength"] + 1)] if "maxLength" in schema else []
+        for value in beyond:
+            assert f"/query/{name}" in faults({**required, name: value}), (name, value)
+    for name in required:
+        assert f"/query/{name}" in faults({other: "1" for other in required if other != name})
+
+
+def test_the_document_says_which_parameters_are_required() -> None:
+    required = {
+        (route.name, parameter["name"]): parameter["schema"]
+        for route in ROUTES
+        for parameter in openapi_document()["paths"][route.path][route.method.lower()].get("parameters", ())
+        if parameter["in"] == "query" and parameter.get("required")
+    }
+    question = {"type": "string", "minLength": 1, "maxLength": 1_000}
+    assert required == {
+        ("diff_session", "from"): {"type": "string"},
+        ("search_session", "q"): question,
+        ("search_sessions", "q"): question,
+    }
+
+
 def test_an_error_about_a_pattern_says_in_words_what_it_takes() -> None:
     schemas = openapi_document()["components"]["schemas"]
     patterns = set(re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', json.dumps(schemas)))

@@ -26,8 +26,7 @@ from turnlog.linter import routes as lint
 from turnlog.log import request_keys
 from turnlog.log.packing import MAX_UNPACKED_BYTES
 from turnlog.routing import ROUTES
-from turnlog.search.models import MAX_RECALL_TOKENS
-from turnlog.search.session import MAX_QUESTION_CHARS
+from turnlog.search.models import MAX_QUESTION_CHARS, MAX_RECALL_TOKENS
 from turnlog.sessions import document_models as documents
 from turnlog.sessions import history, incoming, update
 from turnlog.sessions import message_models as messages

@@ -32,6 +32,7 @@ _ERRORS = {
     415: "Not JSON",
     422: "Invalid: fields, ids, idempotency_mismatch, budget_too_small, patch_failed",
     429: "Throttled; see Retry-After",
+    500: "Failed, such as corrupt; internal: see the log",
     503: "Unavailable; see Retry-After",
 }
 _FREE_OBJECT: JsonObject = {"type": "object", "additionalProperties": True}
@@ -170,7 +171,8 @@ def _path_parameter(name: str) -> JsonObject:
 
 def _query_parameter(parameter: Parameter) -> JsonObject:
     schema: JsonObject = {"type": "integer" if parameter.kind == "integer" else "string"}
-    schema |= without_none({"minimum": parameter.minimum, "maximum": parameter.maximum, "default": parameter.default})
-    if parameter.values:
-        schema["enum"] = list(parameter.values)
-    return {"name": parameter.name, "in": "query", "description": parameter.description, "schema": schema}
+    low, high = ("minimum", "maximum") if parameter.kind == "integer" else ("minLength", "maxLength")
+    schema |= without_none({low: parameter.minimum, high: parameter.maximum, "default": parameter.default})
+    schema |= without_none({"pattern": parameter.pattern or None, "enum": list(parameter.values) or None})
+    required: JsonObject = {"required": True} if parameter.required else {}
+    return {"name": parameter.name, "in": "query", "description": parameter.description, **required, "schema": schema}

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.models import Answer, GivenText, JsonObjectField, ListAnswer
 
+MAX_QUESTION_CHARS = 1_000
 MAX_RECALL_TOKENS = 100_000
 DEFAULT_RECALL_TOKENS = 2_000
 

@@ -35,9 +35,8 @@ from turnlog.providers.token_rules import MESSAGE_OVERHEAD
 from turnlog.search.corpus import PARALLEL, SearchedSession, SessionReader
 from turnlog.search.days import with_days
 from turnlog.search.index import IndexedMessage
-from turnlog.search.models import FoundInSessions, SearchQuery, SearchSessionsAnswer
+from turnlog.search.models import MAX_QUESTION_CHARS, FoundInSessions, SearchQuery, SearchSessionsAnswer
 from turnlog.search.session import (
-    MAX_QUESTION_CHARS,
     RECALL_SECONDS,
     Reranker,
     Reranking,

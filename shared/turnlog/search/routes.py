@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from turnlog.core.limits import MAX_POSITION
-from turnlog.routing import Parameter, Query, Response, Route
+from turnlog.routing import Parameter, Response, Route
 from turnlog.search import models
 
-
-def _question(query: Query) -> models.SearchQuery:
-    return models.SearchQuery(**{"q": "", **query})
-
-
 _FILTERS = (
-    Parameter("q", "string", "The question, or some words"),
+    Parameter("q", "string", "The question, or some words", 1, models.MAX_QUESTION_CHARS, required=True),
     Parameter("limit", "integer", "Results at most", 1, 50, 10),
     Parameter("role", "string", "Only messages of this role", values=("system", "user", "assistant", "tool")),
 )
@@ -26,7 +21,7 @@ ROUTES: tuple[Route, ...] = (
         answers={200: models.Recalled},
         parameters=(
             Parameter("ref", "string", "The ref of the call: position.index; or the position of a message"),
-            Parameter("call_id", "string", "The newest call of this id"),
+            Parameter("call_id", "string", "The newest call of this id", 1),
             Parameter("pattern", "string", "Only lines that match this regular expression, with their numbers"),
             Parameter("from_line", "integer", "The first line, counted from 1", 1, MAX_POSITION),
             Parameter("to_line", "integer", "The last line", 1, MAX_POSITION),
@@ -57,7 +52,7 @@ ROUTES: tuple[Route, ...] = (
             Parameter("before", "moment", "Only messages before this position, or time (RFC 3339)"),
         ),
         endpoint=lambda app, request, query: Response(
-            200, app.search_session(request.owner, request.path["session_id"], _question(query))
+            200, app.search_session(request.owner, request.path["session_id"], models.SearchQuery(**query))
         ),
     ),
     Route(
@@ -71,6 +66,8 @@ ROUTES: tuple[Route, ...] = (
             Parameter("after", "moment", "Only messages from this time (RFC 3339) on"),
             Parameter("before", "moment", "Only messages before this time (RFC 3339)"),
         ),
-        endpoint=lambda app, request, query: Response(200, app.search_sessions(request.owner, _question(query))),
+        endpoint=lambda app, request, query: Response(
+            200, app.search_sessions(request.owner, models.SearchQuery(**query))
+        ),
     ),
 )

@@ -29,7 +29,7 @@ from turnlog.ports import Absent, Embedder, Item, ItemTable, Key, Query, SearchE
 from turnlog.search.corpus import SearchedSession, SessionCorpus, SessionReader
 from turnlog.search.days import with_days
 from turnlog.search.index import Index, IndexedMessage
-from turnlog.search.models import SearchAnswer, SearchQuery, SearchResult
+from turnlog.search.models import MAX_QUESTION_CHARS, SearchAnswer, SearchQuery, SearchResult
 from turnlog.search.text_parts import snippet
 from turnlog.windows.plan import entry_of
 from turnlog.windows.recalled import SHARE_OF_MESSAGE, Question, RecallHit, RecallSearch
@@ -41,7 +41,6 @@ TEXT_CHARS = 2_000
 """Characters of each text, from its beginning, that the embedder gets."""
 WORDS_WEIGHT = 0.5
 """Weight of the score by words; the embedder's similarity has the rest."""
-MAX_QUESTION_CHARS = 1_000
 RECALL_SECONDS = 2.0
 """Time in which the index of a session must have been read for a window; else the window goes without what is recalled."""
 MAX_COMMITS = 100

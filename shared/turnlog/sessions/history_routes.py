@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from turnlog.core.errors import InvalidInputError
 from turnlog.core.limits import MAX_POSITION
 from turnlog.core.models import Action, Answer, At, Body, JsonObjectField
 from turnlog.routing import HttpRequest, Parameter, Query, Response, Route
@@ -87,8 +86,6 @@ class Diff(Answer):
 
 
 def _diff(app: Application, request: HttpRequest, query: Query) -> Response:
-    if "from" not in query:
-        raise InvalidInputError.at("/query/from", "from is missing")
     moments = {"from_" if name == "from" else name: value for name, value in query.items()}
     return Response(200, app.compare_moments(request.owner, request.path["session_id"], **moments))
 
@@ -120,7 +117,7 @@ ROUTES: tuple[Route, ...] = (
         "What is different between two moments",
         answers={200: Diff},
         parameters=(
-            Parameter("from", "moment", "This position, or time (RFC 3339)"),
+            Parameter("from", "moment", "This position, or time (RFC 3339)", required=True),
             Parameter("to", "moment", "This position, or time; the head when it is left out"),
             Parameter("after", "integer", "Messages of positions greater than this", 0, MAX_POSITION),
             Parameter("limit", "integer", "Messages a page", 1, 100, 100),

@@ -172,18 +172,14 @@ class TurnlogStore(BaseStore):
         ]
 
     def _put(self, ops: Mapping[tuple[tuple[str, ...], str], PutOp], vectors: _Vectors) -> None:
-        if not ops:
-            return
         before, now = {document.key: stored for document, stored in self._get(ops)}, self._now_ms()
         by_key = {_key(*name): op for name, op in ops.items()}
         new = {
             key: self._stored(op, before.get(key), now, vectors) for key, op in by_key.items() if op.value is not None
         }
         gone = [key for key, op in by_key.items() if op.value is None and key in before]
-        if new:
-            self._documents.put_many({key: _dumped(stored) for key, stored in new.items()})
-        if gone:
-            self._documents.delete(gone)
+        self._documents.put_many({key: _dumped(stored) for key, stored in new.items()})
+        self._documents.delete(gone)
 
     def _stored(self, op: PutOp, before: Stored | None, now: int, vectors: _Vectors) -> Stored:
         stored: Stored = {"namespace": op.namespace, "key": op.key, "value": op.value, "updated": now, "read": now}

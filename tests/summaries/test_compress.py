@@ -150,6 +150,22 @@ def test_s1_a_request_with_a_key_has_one_effect(log: Any) -> None:
     assert raised.value.error_code == "idempotency_mismatch"
 
 
+@pytest.mark.every_engine
+@pytest.mark.parametrize("modes", [("sync", "async"), ("async", "sync")])
+def test_a_key_of_one_mode_is_refused_in_the_other(log: Any, modes: tuple[str, str]) -> None:
+    session, other = filled(log, 6), filled(log, 6, "other")
+    first = session.compress(mode=modes[0], keep_loops=3, idempotency_key="k")
+    log.run_jobs()
+    summary = session.summary()
+    with pytest.raises(InvalidInputError) as raised:
+        session.compress(mode=modes[1], keep_loops=1, idempotency_key="k")
+    assert raised.value.error_code == "idempotency_mismatch"
+    assert log.run_jobs() == 0 and session.summary() == summary
+    again = session.compress(mode=modes[0], keep_loops=3, idempotency_key="k")
+    assert again.job_id == first.job_id if modes[0] == "async" else again == first
+    assert other.compress(keep_loops=1, idempotency_key="k").status == "published", "a key is one of the session"
+
+
 def test_s3_a_summary_names_the_history_that_it_covers(harness: Any) -> None:
     log = harness.log()
     session = filled(log, 5)

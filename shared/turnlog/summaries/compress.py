@@ -58,15 +58,14 @@ class CompressSessions:
         keys, options = SessionKeys(owner, session_id), body.model_dump(exclude={"mode"})
         request = request_key(key, f"compress {session_id}", body)
         if body.mode == "async":
-            self.log.commits.tail(keys)
+            Attempt(self.log.commits, keys, request).read()  # a commit may have the key
             return self.start_job(owner, "compress", session_id, options, request)
         try:
             result = self._rounds(keys, body, request)
         except OutageError as outage:
             raise outage.error from outage
         if result.has_more:
-            rest = raw_request_key(key, f"compress {session_id} rest", options)
-            return self.start_job(owner, "compress", session_id, options, rest)
+            return self.start_job(owner, "compress", session_id, options, request)
         return Compressed(
             status="published" if result.published else "unchanged",
             reason=result.reason,

@@ -24,7 +24,7 @@ from turnlog.jobs.worker import OutageError
 from turnlog.log.commit import Commit
 from turnlog.log.commits import Draft, Tail
 from turnlog.log.headers import Covered, Header, following
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import OwnerKeys, SessionKeys
 from turnlog.log.reading import Located, located
 from turnlog.log.request_keys import Attempt, RequestKey
 from turnlog.ports import Summariser, TokenCounter
@@ -167,6 +167,8 @@ class Rounds:
         """
         attempt = Attempt(self.log.commits, keys, request)
         tail, repeated = attempt.read()
+        if not attempt.is_first:
+            self.log.records.earlier_choice(OwnerKeys(keys.owner).jobs, request)  # a job may have the key
         if repeated is not None:
             return RoundResult(True, None, Summaries(self.log).current(keys, repeated.header.summary), False)
         base = Summaries(self.log).current(keys, tail.header.summary)

@@ -247,16 +247,17 @@ class RedactMessages:
         request = raw_request_key(key, f"redact {session_id}", {"position": position})
         self.log.commits.tail(keys)
         redacted, home = self.redaction.find(keys, position)
-        is_noted, family = redacted.is_done, list[SessionKeys]()
-        if not is_noted:
-            family = sorted(self.redaction.family(keys, home, position), key=lambda member: member not in (keys, home))
-        family = family[:NOTED_SESSIONS]
-        erased = sum(self.facts.erase(owner, member.session_id, position=position) for member in family)
+        is_noted, erased = redacted.is_done, 0
+        with suppress(CorruptError):  # of a damaged memory, which the job reports
+            for session in {keys, home}:  # a fork has no facts of what it shares
+                erased += self.facts.erase(owner, session.session_id, position=position)
         options: JsonObject = {"first": self.erasure.identity(keys), "home": home.session_id}
         options |= {"position": position, "told": is_noted, "counts": {**_COUNTS, "memories": erased}}
         job = self.start_job(owner, "redact", session_id, options, request)
         self.redaction.overwrite(home, redacted, alone=True)
-        self._note_all(family, redacted)
+        if not is_noted:
+            family = sorted(self.redaction.family(keys, home, position), key=lambda member: member not in (keys, home))
+            self._note_all(family[:NOTED_SESSIONS], redacted)
         return job
 
     def run(self, owner: Owner, session_id: str, options: JsonObject) -> JsonObject | Later:

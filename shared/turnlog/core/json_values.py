@@ -122,7 +122,7 @@ def sendable_json_text(value: object) -> str:
 
 
 def parse_strict_json(data: bytes | str, *, max_values: int | None = None, is_stored: bool = True) -> JsonValue:
-    """Parse and check a caller's JSON. That which is not ``is_stored`` may have `MAX_READ_DEPTH` levels and wider integers.
+    """Parse and check a caller's JSON. With ``is_stored=False`` it may have `MAX_READ_DEPTH` levels and wider integers.
 
     Raises `MalformedError`, or `TooLargeError` for more than ``max_values`` values.
     """

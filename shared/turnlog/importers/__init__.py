@@ -91,7 +91,7 @@ def shape_of(file: SourceFile, shapes: Iterable[Shape] = SHAPES) -> Shape | None
 class SourceCandidate:
     """A file with its shape. The shape is None for a file of a folder that no shape recognises.
 
-    ``error`` says why such a file is refused: it can't be read, or its name says JSON and its text does not. Others are skipped.
+    ``error`` says why such a file is refused: it can't be read, or it has the name of a JSON file and is none. Others are skipped.
     """
 
     file: SourceFile
@@ -126,8 +126,8 @@ def import_files(
 
     Without ``shape``, the shape of each file is recognised. ``documents`` is as in `Sessions.import_`. A repeated import writes
     nothing, an interrupted one continues, and a source that has grown adds its new messages; an export is never added to a
-    session. A refused session, or file of a folder, is a row of the report and does not stop the others; `Report.check` raises its
-    error. That of a file that the caller named is raised at once.
+    session. A refused session, or a refused file of a folder, is a row of the report and does not stop the others; `Report.check`
+    raises its error. The error of a file that the caller named is raised at once.
     ``on_bytes`` is called after each file, with the bytes of the files that are done and those of all files.
     """
     names = (paths,) if isinstance(paths, Path | str) else paths

@@ -96,7 +96,7 @@ class StartJobs:
 class GetJob:
     """Use case: return a job of the caller. The result of an export has a new short-lived address of its file.
 
-    It has none when the file has what was erased or redacted since, or was deleted with it.
+    It has none when something that may be in the file was erased or redacted since.
     """
 
     def __init__(self, log: SessionLog, link_of: Callable[[Owner, str], Link]) -> None:
@@ -242,7 +242,7 @@ def recent_jobs(records: Records, owner: Owner, since_ms: int) -> Iterator[Recor
 
 
 def is_outdated(records: Records, owner: Owner, export: Record) -> bool:
-    """Return whether an erasure or redaction was asked for after an export began, or has deleted its file. Expiry is neither."""
+    """Return whether an erasure or redaction was requested after an export began, or has deleted its file. Expiry is ignored."""
     return any(
         removal.created_ms >= export.created_ms
         or cast("int", removal.content["updated"]) >= cast("int", export.content["updated"])

@@ -117,7 +117,7 @@ class _Part:
         return self.key.sk.split("#")[1]
 
     def digests(self, fact: MemoryFact) -> list[str]:
-        """Return digests of a fact's message in this session, and of its words in a copy, which has its position and time."""
+        """Return two digests of a fact: of its message in this session, and of its words, which a copy has at this place too."""
         place = f"{self.key.pk} {fact.position} {fact.time_ms} "
         return [short_hash(place + name).hex() for name in (self.session_id, normal(fact.text))]
 

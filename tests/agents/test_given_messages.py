@@ -121,6 +121,8 @@ def test_what_is_no_message_is_refused_in_a_plain_sentence(harness: Harness, giv
         with pytest.raises(InvalidInputError, match=said) as caught:
             call(*given)
         assert caught.value.error_code == "not_a_message"
+    with pytest.raises(InvalidInputError, match="is of type bytes"):
+        session.run(Script()).send(b"hello")  # type: ignore[arg-type]
     assert session.info().messages == 0
     with pytest.raises(InvalidInputError) as caught:
         session.backend.call("append_messages", path={"session_id": "s"}, body={"messages": given})

@@ -60,7 +60,7 @@ class _BaseRun:
     def _messages(self, value: RunInput) -> list[Mapping[str, Any]]:
         if isinstance(value, str):
             return list(codec_of(self._plan.format).bodies(Turn(Message("user", (Text(value),)))))
-        values = value if isinstance(value, Sequence) else [value]
+        values = value if isinstance(value, Sequence) and not isinstance(value, bytes) else [value]
         messages, _ = plain_messages(cast("Sequence[GivenMessage]", values), self._plan.format)
         if not messages:
             raise InvalidInputError.at("/messages", "messages has 0 items; at least 1 is needed", "too_short")

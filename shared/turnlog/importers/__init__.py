@@ -156,7 +156,7 @@ def run(
 
 
 def _rows(log: Turnlog, candidate: SourceCandidate, dry_run: bool) -> Iterator[SessionReport]:
-    """Import a file. Yields a report for each session, and for an error that ends it; of a named file, the error is raised."""
+    """Import a file, and yield a report for each session. An error that ends it is one too; that of a named file is raised."""
     file, shape, error = candidate.file, candidate.shape, candidate.error
     try:
         if shape is not None:

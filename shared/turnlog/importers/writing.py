@@ -42,7 +42,7 @@ MAX_META_BYTES, EARLIER_BODY_BYTES = 2 * 1024 * 1024, 1024 * 1024
 MAX_LEVELS = 28
 """Levels of JSON in a body and in metadata, so that a request around them stays within `MAX_DEPTH`."""
 _LEVELS = {"settings": MAX_STATE_DEPTH, "state": MAX_STATE_DEPTH, "metadata": MAX_LEVELS + 1, "extra": MAX_LEVELS + 1}
-"""Levels of the fields of a session."""
+"""Levels of JSON that the fields of a session may have."""
 CUT, AS_TEXT = "cut", "as_text"
 _CUT_TO_CHARS = 1_000
 _TEXT_TYPES = {"openai_responses": "input_text"}

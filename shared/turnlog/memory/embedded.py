@@ -117,7 +117,7 @@ class _Part:
         return self.key.sk.split("#")[1]
 
     def digests(self, fact: MemoryFact) -> list[str]:
-        """Return two digests of a fact: of its message in this session, and of its words, which a copy has at this place too."""
+        """Return two digests of a fact: of its place in this session, and of its place and words, which copies of it share."""
         place = f"{self.key.pk} {fact.position} {fact.time_ms} "
         return [short_hash(place + name).hex() for name in (self.session_id, normal(fact.text))]
 
@@ -140,7 +140,7 @@ class EmbeddedMemory:
         return self.add(part, self._make(part.owner.tenant_id, part.read_messages()).facts)
 
     def add(self, part: Offloaded, facts: Sequence[MemoryFact]) -> int:
-        """Store the facts of a part but forgotten ones, unless it is stored already; return the number of stored facts."""
+        """Store the facts of a part, without forgotten ones, unless it is stored already; return the number of stored facts."""
         forgotten = {digest for other in self._parts(part.owner) for digest in other.forgotten}
         facts = [
             replace(fact, text=fact.text[:MAX_TEXT_CHARS], subject=fact.subject[:MAX_SUBJECT_CHARS])

@@ -19,8 +19,10 @@ import pytest
 from tests.http.events import event
 from tests.support.python_blocks import run_alone
 from tools.house import words
-from turnlog import Turnlog, build_window, steps
+from turnlog import Session, Turnlog, build_window, steps
 from turnlog.app import Application
+from turnlog.client.documents import Documents
+from turnlog.client.model import Sessions
 from turnlog.core import errors
 from turnlog.core.errors import BudgetTooSmallError, TurnlogError
 from turnlog.core.loops import DISORDER
@@ -108,6 +110,14 @@ def test_every_route_is_documented_with_its_fields_and_an_example(route: Route) 
 def test_no_route_is_documented_that_is_not_there() -> None:
     shown = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/v1/[^`?]*)[`?]", page("docs/reference/api.md")))
     assert shown == {(route.method, route.path) for route in ROUTES}
+
+
+def test_the_python_methods_of_the_routes_are_there() -> None:
+    table = page("docs/reference/api.md").partition("\n## ")[0]
+    methods = re.findall(r"^\| \[`[A-Z]+ .* `(\w+)\.(\w+)` \|$", table, re.M)
+    places = {"log": Turnlog, "sessions": Sessions, "session": Session, "documents": Documents}
+    assert len(methods) >= len(ROUTES) - 2  # a download and the API's own description are fetched by their addresses
+    assert [(place, name) for place, name in methods if not callable(getattr(places[place], name, None))] == []
 
 
 @pytest.mark.parametrize("code", sorted(DISORDER))

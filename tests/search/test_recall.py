@@ -254,17 +254,22 @@ def test_each_part_can_be_asked_for(log: Turnlog) -> None:
     session = filled(log)
     lines = LONG.split("\n")
     assert session.recall("3.0", from_line=10, to_line=12).content == "\n".join(lines[9:12])
-    numbered = session.recall("3.0", pattern=r"^line 19\d\d:.*e$", max_tokens=5_000).content
-    assert numbered is not None
-    assert numbered.split("\n") == [
+    numbered = session.recall("3.0", pattern=r"^line 19\d\d:.*e$", max_tokens=5_000)
+    assert numbered.content is not None and numbered.note is None
+    assert numbered.content.split("\n") == [
         f"{at}: {line}" for at, line in enumerate(lines, start=1) if 1900 <= at < 2000 and line.endswith("e")
     ]
     assert session.recall("11.0", pointer="/items/0/id").content == "x/1"
     assert json.loads(session.recall("11.0", pointer="/items/0/n~0").content or "") == [1, 2]
     assert json.loads(session.recall("11.0", pointer="").content or "") == {"items": [{"id": "x/1", "n~": [1, 2]}]}
-    for empty in ({"pointer": "/items/7"}, {"pointer": "/no"}, {"pattern": "nowhere"}, {"from_line": 99}):
+    for empty, note in (
+        ({"pointer": "/items/7"}, "the pointer leads nowhere: a list of 1 at step 2"),
+        ({"pointer": "/no"}, "the pointer leads nowhere at step 1: there is an object of 1 keys: items"),
+        ({"pattern": "nowhere"}, "no line matches, of 11"),
+        ({"from_line": 99}, "there are 11 lines; none from 99 on"),
+    ):
         recalled = session.recall("11.0", **empty)  # type: ignore[arg-type]
-        assert recalled.found and not recalled.content and recalled.note
+        assert (recalled.found, recalled.content or "", recalled.note) == (True, "", note)
     assert session.recall("3.1", pointer="/x").note is not None
 
 

@@ -214,6 +214,15 @@ def test_a_missing_commit_that_was_in_force_is_named(harness: Any) -> None:
     assert raised.value.item == f"C#{summary.position:012d}"
 
 
+def test_a_log_that_has_lost_its_beginning_says_so(harness: Any) -> None:
+    session = filled(harness.log(), 3)
+    keys = SessionKeys(harness.log().backend.owner, "s")
+    harness.app.engine.items.delete_many([keys.commit(position) for position in (1, 2, 3)])
+    with pytest.raises(CorruptError) as raised:
+        session.context(at=2)
+    assert raised.value.item == f"C#{2:012d}"
+
+
 def test_at_takes_two_requests_more_and_three_with_settings_out_of_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with moto_harness(monkeypatch) as harness:
         log = harness.log()

@@ -27,6 +27,7 @@ OTHER_TOOL = {
     "function": {"name": "write_down", "parameters": {"type": "object", "properties": {}}},
 }
 ASK, ANSWER = {"role": "user", "content": "And now?"}, {"role": "assistant", "content": "All is well."}
+SNAPSHOTS = {"every_loops": 3, "keep": 5, "keep_named": 8, "named_days": 9}
 NOISE = "".join(f"{(at * 2654435761) % 2**32:08x}" for at in range(9_000))
 """Out of line, and over what an item beside the commits holds."""
 CHANGES: list[dict[str, Any]] = [
@@ -63,6 +64,19 @@ def test_a_field_that_is_given_is_set_and_what_is_left_out_stays(harness: Harnes
     window = session.context()
     assert (window.messages[0]["content"], window.tools) == ("Be brief.", [TOOL])
     assert next(harness.log().sessions.list()).title == "New", "the list says so at once"
+
+
+def test_every_setting_but_the_texts_of_windows_can_be_read(harness: Harness) -> None:
+    settings = {
+        **{"output_reserve": 900, "strict": True, "loop_timeout_seconds": 60, "snapshots": SNAPSHOTS},
+        **{"policy": "full", "model": "gpt-4o", "ttl_days": 9, "inactive_after_minutes": 50},
+    }
+    session = created(harness.log(), **settings)
+    for session_info in (session.info(), next(harness.log().sessions.list())):
+        assert {name: session_info[name] for name in settings} == settings
+    session.update(strict=False, snapshots=None, loop_timeout_seconds=61)
+    changed = session.info()
+    assert (changed.strict, changed.snapshots, changed.loop_timeout_seconds) == (False, None, 61)
 
 
 def test_windows_count_the_settings_of_their_session(harness: Harness) -> None:

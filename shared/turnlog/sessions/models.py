@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.models import Answer, At, Body, JsonObjectField, Recall, SessionStatus
+from turnlog.core.session_settings import DEFAULT_LOOP_TIMEOUT_SECONDS
 from turnlog.sessions.message_models import HeldLease
 
 Title = Annotated[str, Field(max_length=200)]
@@ -213,6 +214,10 @@ class Session(Answer):
     expires_at: str | None
     inactive_after_minutes: int | None
     bootstrap: Bootstrapped | None
+    output_reserve: int | None = None
+    strict: bool = False
+    loop_timeout_seconds: int = DEFAULT_LOOP_TIMEOUT_SECONDS
+    snapshots: JsonObjectField | None = None
     lease: HeldLease | None = None
     schema_version: int
 

@@ -68,8 +68,14 @@ def test_a_field_that_is_given_is_set_and_what_is_left_out_stays(harness: Harnes
 
 def test_every_setting_but_the_texts_of_windows_can_be_read(harness: Harness) -> None:
     settings = {
-        **{"output_reserve": 900, "strict": True, "loop_timeout_seconds": 60, "snapshots": SNAPSHOTS},
-        **{"policy": "full", "model": "gpt-4o", "ttl_days": 9, "inactive_after_minutes": 50},
+        "output_reserve": 900,
+        "strict": True,
+        "loop_timeout_seconds": 60,
+        "snapshots": SNAPSHOTS,
+        "policy": "full",
+        "model": "gpt-4o",
+        "ttl_days": 9,
+        "inactive_after_minutes": 50,
     }
     session = created(harness.log(), **settings)
     for session_info in (session.info(), next(harness.log().sessions.list())):

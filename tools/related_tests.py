@@ -121,7 +121,8 @@ RELATED = {
     "search/session_words": "search/test_search_sessions",
     "sessions/documents": "sessions/test_documents log/test_faults_of_items",
     "sessions/session_history": (
-        "sessions/test_warm_sessions sessions/test_bounded_reading sessions/test_prefix log/test_cost sessions/test_fork"
+        "sessions/test_warm_sessions sessions/test_bounded_reading sessions/test_prefix log/test_cost sessions/test_fork "
+        "sessions/test_at"
     ),
     "sessions/session_log": (
         "sessions/test_fork privacy/test_erase privacy/test_redact sessions/test_update sessions/test_append "

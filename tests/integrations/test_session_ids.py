@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from langgraph.checkpoint.base import empty_checkpoint
 from strands.types.session import Session as StrandsSession
@@ -28,7 +28,7 @@ ADAPTERS: dict[str, Callable[[Any], object]] = {
     "session": lambda log: TurnlogSession(log, "s"),
     "repository": TurnlogRepository,
 }
-NAMES = st.text("aZ09_-@:+./ 你\ud83d", min_size=1, max_size=300)
+NAMES = st.text("aZ09_-@:+./ 你\ud83d\0", min_size=1, max_size=300)
 
 
 @pytest.fixture
@@ -44,6 +44,8 @@ def test_an_adapter_refuses_the_async_client_at_once(log: Turnlog, adapter: str)
 
 
 @given(st.lists(NAMES, min_size=1, max_size=3), st.lists(NAMES, min_size=1, max_size=3))
+@example(["ann\0é"], ["ann", "é"])
+@example(["ann\0é"], ['["ann\\u0000\\u00e9"]'])
 def test_names_have_legal_ids_and_distinct_names_distinct_ones(first: list[str], second: list[str]) -> None:
     ids = session_id_of(*first), session_id_of(*second)
     assert all(map(is_session_id, ids))

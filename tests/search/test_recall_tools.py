@@ -250,6 +250,12 @@ def test_a_model_that_names_nothing_is_told_what_to_give(nothing: Any) -> None:
             parse_recall_request(name, nothing)
 
 
+@pytest.mark.parametrize("word", ["undefined", "null", "None"])
+def test_words_that_often_mean_nothing_can_be_searched_for(word: str) -> None:
+    assert parse_recall_request(SEARCH_TOOL, {"q": word}).options["q"] == word
+    assert parse_recall_request(SEARCH_TOOL, json.dumps({"query": [word], "tool": word})).options == {"q": word}
+
+
 @given(st.text(max_size=60))
 @settings(max_examples=examples(300), deadline=None)
 def test_whatever_text_it_writes_is_understood_or_refused(text: str) -> None:

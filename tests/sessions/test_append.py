@@ -515,6 +515,13 @@ def test_a_strict_session_refuses_a_turn_of_the_loop_while_a_call_is_open(log: T
         session.append(assistant("done"))
 
 
+def test_what_was_thought_after_the_reply_is_not_the_reply(log: Turnlog) -> None:
+    session = log.sessions.create("one")
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]}
+    session.append(user("go"), said, REASONED, format="openai_responses")
+    assert next(session.loops()).reply == "done"
+
+
 def test_a_newest_loop_with_its_final_reply_is_closed(log: Turnlog) -> None:
     session = log.sessions.create("one")
     meta = [{"created_at": f"2020-01-0{day}T12:00:00+02:00"} for day in (1, 2)]

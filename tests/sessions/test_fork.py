@@ -246,6 +246,25 @@ def test_an_ended_session_is_gone_on_with_in_a_fork(log: Turnlog) -> None:
     assert fork.reset().info().forked_from is None
 
 
+@pytest.mark.parametrize(
+    ("change", "begins_anew"),
+    [
+        ({}, False),
+        ({"title": "x"}, False),
+        ({"system": "Other"}, True),
+        ({"policy": "full"}, True),
+        ({"model": "o3"}, True),
+    ],
+)
+def test_a_fork_begins_an_epoch_where_its_windows_begin_otherwise(
+    log: Turnlog, change: dict[str, Any], begins_anew: bool
+) -> None:
+    session = log.sessions.create("s", system="Be brief.")
+    session.append(*said(1))
+    fork = session.fork("fork", **change)
+    assert fork.context().manifest.epoch.since == (fork.info().head if begins_anew else 0)
+
+
 def test_nothing_is_copied(harness: Harness) -> None:
     if harness.meter is None:
         pytest.skip("requests are metered on moto")

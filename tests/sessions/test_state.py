@@ -139,6 +139,8 @@ def test_a_state_with_more_values_than_a_later_limit_may_change_and_not_grow(
     assert session.patch_state({"a": 3}).state == {"a": 3, "b": 2}
     with pytest.raises(TooLargeError):
         session.patch_state({"c": 4})
+    monkeypatch.setattr("turnlog.sessions.state.MAX_STATE_VALUES", 4)
+    assert session.patch_state({"c": 4}).state == {"a": 3, "b": 2, "c": 4}, "as many as the limit"
 
 
 def test_a_merge_patch_takes_away_and_put_sets_null(session: Session) -> None:

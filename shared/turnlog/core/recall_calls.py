@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field
 from typing import Any, TypeAlias
@@ -109,7 +109,7 @@ def parse_recall_request(tool: str, arguments: str | Mapping[str, Any] | None) -
     fields = _fields(tool, arguments)
     options = _options(fields)
     if tool == SEARCH_TOOL:
-        words = _texts(fields.get("q"))
+        words = _texts(fields.get("q"), nothing=("",))  # a search for "undefined" means the word
         if not words:
             raise ArgumentsError("give q, the words to look for")
         return RecallRequest((), {"q": " ".join(words)[:_TEXT_CHARS], **options})
@@ -215,16 +215,16 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z]", "", name.lower())
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: Any, nothing: Collection[str] = _NOTHING) -> list[str]:
     """Return the texts of a value: those of a list's items, or its own."""
     items = value if isinstance(value, list | tuple) else (value,)
-    return [text for text in map(_text, items) if text is not None]
+    return [text for item in items if (text := _text(item, nothing)) is not None]
 
 
-def _text(value: Any) -> str | None:
+def _text(value: Any, nothing: Collection[str] = _NOTHING) -> str | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str) or value.strip().lower() in _NOTHING:
+    if not isinstance(value, str) or value.strip().lower() in nothing:
         return None
     return value[:_TEXT_CHARS].encode("utf-8", "replace").decode("utf-8")
 

@@ -15,7 +15,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 from urllib.parse import quote
 
 from mcp.server.mcpserver import MCPServer
@@ -23,6 +23,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.server.mcpserver.prompts.base import AssistantMessage, Message, UserMessage
 from mcp.server.mcpserver.resources import FunctionResource
 from mcp.server.mcpserver.tools import Tool
+from mcp.server.mcpserver.utilities.func_metadata import FuncMetadata
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, CallToolResult, ImageContent, TextContent, ToolAnnotations
@@ -198,7 +199,17 @@ def _tool(function: Callable[..., Any], hints: ToolAnnotations, *, structured: b
     arguments = tool.fn_metadata.arg_model
     arguments.model_config["extra"] = "forbid"
     arguments.model_rebuild(force=True)
-    return tool.model_copy(update={"parameters": arguments.model_json_schema()})
+    metadata = _ToolMetadata(**dict(tool.fn_metadata))
+    return tool.model_copy(update={"fn_metadata": metadata, "parameters": arguments.model_json_schema()})
+
+
+class _ToolMetadata(FuncMetadata):
+    """Metadata of a tool whose texts stay as they were sent. The SDK parses those that are JSON, such as ``null`` and ``[12]``."""
+
+    def pre_parse_json(self, data: dict[str, Any]) -> dict[str, Any]:
+        fields = self.arg_model.model_fields
+        texts = {name for name in data.keys() & fields.keys() if str in get_args(fields[name].annotation)}
+        return super().pre_parse_json(data) | {name: data[name] for name in texts}
 
 
 def _session_tools(log: Turnlog, only: str | None) -> list[Tool]:

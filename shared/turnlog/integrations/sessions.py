@@ -40,7 +40,8 @@ def session_id_of(*parts: str) -> str:
     name = "/".join(parts)
     if all(part and "/" not in part for part in parts) and is_session_id(name) and not name.startswith(_MAPPED):
         return name
-    return digest_id("\0".join(parts))
+    # A part may have the NUL that separates parts. The id of such parts is shorter, so that no others have it.
+    return digest_id("\0".join(parts)) if "\0" not in name else digest_id(json.dumps(parts))[:-1]
 
 
 def digest_id(name: str) -> str:

@@ -558,6 +558,38 @@ def test_a_hostile_session_is_only_text_and_looking_writes_nothing(reader: Reade
     }
 
 
+ELEMENT = {"type": "a", "props": {"href": "/docs", "class": "made", "children": "Log in"}, "__b": 1}
+"""What the page's library takes for an element of its own."""
+ODD = (
+    {"role": "user", "content": [{"type": ELEMENT}]},
+    {"role": "user", "content": [{"type": "text", "text": "hi"}, ELEMENT]},
+    {"role": "assistant", "content": [{"type": "refusal"}, {"type": "refusal", "refusal": 5}]},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": ELEMENT, "signature": "s"}]},
+    *(
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}}],
+        }
+        for id, name in ((ELEMENT, "f"), ("c", ELEMENT), (12345678901234567890, "f"), (1.0, "f"))
+    ),
+    {"role": "tool", "tool_call_id": ELEMENT, "content": "x"},
+)
+
+
+def test_a_value_that_is_no_text_is_shown_as_text_and_stops_no_other_session(reader: Reader, log: Turnlog) -> None:
+    session = log.sessions.create("odd")
+    for message in ODD:
+        session.append(message)
+    for position in range(2, 2 + len(ODD)):
+        place = f"[data-position='{position}'] .content"
+        shown = reader.show(f"#/s/odd/messages?at={position}", place).inner_text(place)
+        assert ("12345678901234567890" in shown) == (position == 8)
+        assert reader.page.locator(".made").count() == 0
+    page = reader.show("#/s/odd/compare?from=1", "article.message")
+    assert page.locator(".made").count() == 0 and page.title() == "odd · Turnlog"
+    reader.show("#/s/hostile/messages?at=2", "[data-position='2']")
+
+
 def test_thousands_of_messages_open_at_the_newest_scroll_and_have_windows(reader: Reader, log: Turnlog) -> None:
     """Ten thousand in `make full`."""
     count = 10_000 if is_full() else 600

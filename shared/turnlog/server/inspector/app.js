@@ -1,7 +1,7 @@
 // The shell: head, theme and language, the token's question, and which view the address names.
 
 import { about, hasToken, load, setToken } from "./api.js";
-import { html, render, useEffect, useState, settings, keep, apply, t, route, go, useEvent, useRedraw, useKeys, Failure, Waiting, Toasts, Dialog, Chip } from "./lib.js";
+import { html, render, useEffect, useErrorBoundary, useState, settings, keep, apply, t, route, go, useEvent, useRedraw, useKeys, Failure, Waiting, Toasts, Dialog, Chip } from "./lib.js";
 import { Sessions } from "./sessions.js";
 import { Session } from "./session.js";
 import { Reference } from "./reference.js";
@@ -52,11 +52,12 @@ function App() {
   const redraw = useRedraw();
   const [state, set] = useState({ loaded: false, locked: false, error: null });
   const [dialog, open] = useState(null);
+  const [broken, retry] = useErrorBoundary();
   const start = () => load().then(
     () => set({ loaded: true, locked: false, error: null }),
     error => set({ loaded: false, locked: error.status === 401, error: error.status === 401 ? null : error }));
   useEffect(() => { start(); }, []);
-  useEvent("hashchange", () => { document.getElementById("main")?.focus({ preventScroll: true }); redraw(); });
+  useEvent("hashchange", () => { retry(); document.getElementById("main")?.focus({ preventScroll: true }); redraw(); });
   useEvent("turnlog-settings", redraw);
   useEvent("turnlog-owner", () => { go("#/"); redraw(); });
   useEvent("turnlog-locked", () => set({ loaded: false, locked: true, error: null }));
@@ -64,7 +65,7 @@ function App() {
   useKeys({ "?": () => open("help"), Escape: () => !isReference && go(id && tab !== "messages" ? `#/s/${encodeURIComponent(id)}` : "#/") });
   const view = () => {
     if (state.locked) return html`<${Locked} onOpen=${start} />`;
-    if (state.error) return html`<main id="main"><${Failure} error=${state.error} /></main>`;
+    if (state.error || broken) return html`<main id="main"><${Failure} error=${state.error || broken} /></main>`;
     if (!state.loaded) return html`<main id="main"><${Waiting} /></main>`;
     if (isReference) return html`<${Reference} />`;
     const owner = `${about.tenant}/${about.user}`;

@@ -1,9 +1,9 @@
 // What all views share: the library, words, routes, formats of numbers and times, and small components.
 
-import { h, html as markup, render, createContext, useContext, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "./vendor/htm-preact.js";
+import { h, html as markup, render, createContext, useContext, useEffect, useErrorBoundary, useLayoutEffect, useMemo, useReducer, useRef, useState } from "./vendor/htm-preact.js";
 import { CHINESE, ENGLISH } from "./words.js";
 
-export { h, render, createContext, useContext, useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState };
+export { h, render, createContext, useContext, useEffect, useErrorBoundary, useLayoutEffect, useMemo, useReducer, useRef, useState };
 
 // ---- text: characters that are not seen, or that move others, are shown as escapes, so that what one approves is what one reads
 
@@ -21,6 +21,8 @@ export function visible(node) {
     return parts.length ? parts.map((part, index) => (index % 2 ? h("span", { class: "escape" }, part) : part)) : node;
   }
   if (Array.isArray(node)) return node.map(visible);
+  // A value of a message that is no text: Preact would take an object with a `type` for an element.
+  if (typeof node === "object" && node !== null && node.constructor !== undefined) return visible(JSON.stringify(node));
   if (typeof node?.type !== "string" || shown.has(node)) return node;
   shown.add(node);
   for (const name of ["title", "aria-label", "placeholder"]) if (typeof node.props[name] === "string") node.props[name] = plain(node.props[name]);

@@ -1,7 +1,7 @@
 // Messages of every provider's shape as text, calls, results and media. Content is always text: nothing of it becomes HTML.
 
 import { parse } from "./api.js";
-import { html, visible, useState, t, number, short, clock, time, Chip, CopyButton } from "./lib.js";
+import { html, visible, useErrorBoundary, useState, t, number, short, clock, time, Chip, CopyButton } from "./lib.js";
 
 const isLeaf = value => value === null || typeof value !== "object" || value instanceof Number;
 const isObject = value => !isLeaf(value) && !Array.isArray(value);
@@ -76,7 +76,8 @@ export function Marked({ text, values }) {
   return parts.map((part, index) => (index % 2 ? html`<mark key=${index}>${part}</mark>` : visible(part)));
 }
 
-export function Long({ text, values, mono }) {
+export function Long({ text: value, values, mono }) {
+  const text = plain(value ?? "");
   const [length, more] = useState(0);
   const lines = text.split("\n", LINES + 1);
   const first = lines.length > LINES ? Math.min(CUT, lines.slice(0, LINES).join("\n").length) : CUT;
@@ -164,7 +165,12 @@ export function roleOf(body, blocks = blocksOf(body)) {
 
 export const roleName = role => ({ user: t("user"), assistant: t("assistant"), tool: t("tool"), system: t("system") })[role] || role;
 
-export function Body({ body, position, values }) {
+export function Body(properties) {
+  const [error] = useErrorBoundary();
+  return error ? html`<${Json} value=${properties.body} />` : html`<${Blocks} ...${properties} />`;
+}
+
+function Blocks({ body, position, values }) {
   const blocks = blocksOf(body);
   let call = -1;
   if (!blocks.length) return html`<p class="note">${t("(empty)")}</p>`;

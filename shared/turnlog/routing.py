@@ -218,7 +218,8 @@ def call(app: Application, route: Route, request: HttpRequest) -> Response:
     for name, text in request.query.items():
         parameter = next((parameter for parameter in route.parameters if parameter.name == name), None)
         if parameter is None:
-            raise InvalidInputError.at(f"/query/{name}", f"unknown query parameter {name[:64]!r}")
+            pointer = json_pointer(["query", name], max_chars=128)
+            raise InvalidInputError.at(pointer, f"unknown query parameter {name[:64]!r}")
         query[name] = _value(parameter, text)
     for name in {parameter.name for parameter in route.parameters if parameter.required} - query.keys():
         raise InvalidInputError.at(f"/query/{name}", f"{name} is missing")

@@ -191,6 +191,22 @@ def test_exists_says_no_of_what_is_not_there_and_of_nothing_else(url: str) -> No
 
 
 @pytest.mark.network
+@pytest.mark.parametrize("value", [None, "", 5, ".."])
+def test_what_is_no_id_makes_and_reads_no_session(url: str, value: Any) -> None:
+    with Turnlog.open(url) as log:
+        for call in (log.sessions.get_or_create, log.sessions.get, log.sessions.of, log.sessions.exists):
+            with pytest.raises(InvalidInputError, match="session id"):
+                call(value)
+        assert list(log.sessions.list()) == []
+
+
+@pytest.mark.parametrize("owner", [{"user": 5}, {"tenant": 5}])
+def test_an_owner_whose_name_is_no_text_is_refused(owner: Any) -> None:
+    with pytest.raises(InvalidInputError, match="must be text, not int"):
+        Turnlog.open("memory://", **owner)
+
+
+@pytest.mark.network
 def test_a_service_that_does_not_answer_is_no_session_that_is_not_there(gate: Gate) -> None:
     with Turnlog(HttpBackend(gate.url, clock=FixedClock())) as log:
         gate.plan = [status(503)] * 5

@@ -607,6 +607,13 @@ def test_what_the_document_says_of_a_query_is_what_the_service_checks(service: S
         assert f"/query/{name}" in faults({other: "1" for other in required if other != name})
 
 
+def test_the_name_of_an_unknown_parameter_is_a_short_step_of_a_pointer(service: Any) -> None:
+    for name, step in (("a~b/c", "a~0b~1c"), ("x" * 20_000, "x" * 128)):
+        status, problem, _ = service("GET", "/v1/sessions", query={name: "1"})
+        assert (status, problem["errors"][0]["pointer"]) == (422, f"/query/{step}")
+        assert len(json.dumps(problem)) < 1_000
+
+
 def test_the_document_says_which_parameters_are_required() -> None:
     required = {
         (route.name, parameter["name"]): parameter["schema"]

@@ -187,6 +187,10 @@ REFUSED_MEDIA: dict[str, list[tuple[dict[str, Any], dict[str, Any]]]] = {
             {"type": "text", "text": "<turnlog-data kind='file'>\nhi\n</turnlog-data>"},
         ),
         (
+            {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0=", "filename": ""}},
+            {"type": "file", "file": {"file_data": "data:application/pdf;base64,JVBERi0=", "filename": "file.pdf"}},
+        ),
+        (
             {"type": "file", "file": {"file_data": "data:application/zip;base64,UEs=", "filename": "a.zip"}},
             {"type": "text", "text": "[file: a.zip]"},
         ),

@@ -160,6 +160,7 @@ export class Turnlog {
   /** Fetch an answer that was too large to send. */
   async #stored(answer: Answer, signal?: AbortSignal): Promise<Answer> {
     const place = documentOf(answer) as { url: string; status: number };
+    if (!URL.canParse(place.url)) throw notTurnlog(answer);
     const stored = await this.#tried({ method: "GET", url: new URL(place.url), headers: {}, body: undefined }, signal, false);
     if (!isSuccess(stored)) throw new TurnlogError(stored.status, "download_failed", `the storage answered ${stored.status} to a download`);
     return { ...stored, status: place.status };
@@ -295,12 +296,16 @@ function isSuccess({ status }: Answer): boolean {
 function documentOf(answer: Answer): Record<string, unknown> {
   try {
     const document: unknown = JSON.parse(answer.text);
-    if (typeof document === "object" && document !== null) return document as Record<string, unknown>;
+    if (typeof document === "object" && document !== null && !Array.isArray(document)) return document as Record<string, unknown>;
   } catch {
     // It is no JSON.
   }
+  throw notTurnlog(answer);
+}
+
+function notTurnlog(answer: Answer): TurnlogError {
   const message = `the service answered ${answer.status}, but not as Turnlog does`;
-  throw new TurnlogError(answer.status, "not_turnlog", message, {}, retryAfterMs(answer));
+  return new TurnlogError(answer.status, "not_turnlog", message, {}, retryAfterMs(answer));
 }
 
 /** Return the document of a success. Throws a `TurnlogError` for any other answer. */

@@ -122,13 +122,19 @@ test("a signal ends a call: before it, while it is answered, and between two tri
 });
 
 test("an answer that is not Turnlog's is an error with a code, whatever its status", async () => {
-  const bodies = ["<html>Sign in</html>", "", "null", '"hello"'];
+  const bodies = ["<html>Sign in</html>", "", "null", '"hello"', "[1]"];
   for (const status of [200, 301, 303, 404, 500]) {
     for (const body of bodies) {
       const session = new Turnlog("http://127.0.0.1:8787", { fetch: async () => new Response(body, { status }) }).session("s");
       await assert.rejects(session.info(), { name: "TurnlogError", code: "not_turnlog", status });
     }
   }
+});
+
+test("a place of an answer that is no address is an error with a code", async () => {
+  const send = async () => Response.json({ url: "//", status: 200 }, { status: 303 });
+  const session = new Turnlog("http://127.0.0.1:8787", { fetch: send }).session("s");
+  await assert.rejects(session.info(), { name: "TurnlogError", code: "not_turnlog", status: 303 });
 });
 
 test("a call whose answer breaks off is tried again", async () => {

@@ -19,6 +19,7 @@ from turnlog.client.finding import FindingCalls
 from turnlog.client.states import JobCalls, MemoryCalls, StateCalls, UpkeepCalls
 from turnlog.client.time_travel import SnapshotCalls, TimeTravel
 from turnlog.core.errors import InvalidInputError, NotFoundError, TurnlogError
+from turnlog.core.identity import check_session_id
 from turnlog.core.json_values import without_none
 from turnlog.core.models import Recall, SessionStatus
 from turnlog.engines import location_url
@@ -217,17 +218,17 @@ class Sessions(SessionImports):
 
     def get(self, session_id: str) -> Session:
         """Return an existing session. Raises `NotFoundError` when there is none."""
-        session = Session(self.backend, session_id)
+        session = self.of(session_id)
         session.info()
         return session
 
     def of(self, session_id: str) -> Session:
         """Return the session object of an id without a request. An expired session still has its snapshots."""
-        return Session(self.backend, session_id)
+        return Session(self.backend, check_session_id(session_id))
 
     def get_or_create(self, /, session_id: str, **settings: Any) -> Session:
         """Return the session of an id, or create it with these settings of `create`. Those of an existing session stay."""
-        return self.create(session_id, if_exists="return", **settings)
+        return self.create(check_session_id(session_id), if_exists="return", **settings)
 
     def exists(self, session_id: str) -> bool:
         """Return whether the owner has a session of this id."""

@@ -37,10 +37,13 @@ class Owner:
     def of(cls, tenant: str, user: str) -> Owner:
         """Return the owner for two non-empty names (role ARNs, e-mails, ``auth0|…``). Distinct names never share an id.
 
-        Raises `InvalidInputError` for a name with half a character (a lone surrogate), which no store can keep.
+        Raises `InvalidInputError` for what is no text, and for half a character (a lone surrogate), which no store can keep.
         """
-        if not (is_unicode(tenant) and is_unicode(user)):
-            raise InvalidInputError("the name of a tenant or user has half a character (a lone surrogate)")
+        for name in (tenant, user):
+            if not isinstance(name, str):
+                raise InvalidInputError(f"the name of a tenant or user must be text, not {type(name).__name__}")
+            if not is_unicode(name):
+                raise InvalidInputError("the name of a tenant or user has half a character (a lone surrogate)")
         return cls(tenant=tenant, user=user, tenant_id=safe_id(tenant), user_id=safe_id(user))
 
 
@@ -77,15 +80,13 @@ def check_session_id(value: str, *, pointer: str = "/session_id") -> str:
     """Return ``value``, or raise `InvalidInputError` when it is not a legal session id."""
     if not is_session_id(value):
         rule = "'h_' at the start, and no part between slashes that is empty or begins with a dot"
-        message = (
-            f"session id {value[:80]!r} is invalid: use 1 to {MAX_SESSION_ID} of A-Z a-z 0-9 _ - @ : . + /, not {rule}"
-        )
+        message = f"session id {str(value)[:80]!r} is invalid: use 1 to {MAX_SESSION_ID} of A-Z a-z 0-9 _ - @ : . + /, not {rule}"
         raise InvalidInputError.at(pointer, message, "invalid_id")
     return value
 
 
-def is_session_id(value: str) -> bool:
-    return len(value) <= MAX_SESSION_ID and _SESSION_ID.fullmatch(value) is not None
+def is_session_id(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_SESSION_ID and _SESSION_ID.fullmatch(value) is not None
 
 
 def check_agent_id(value: str, *, pointer: str = "/agent_id") -> str:

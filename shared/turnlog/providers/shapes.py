@@ -526,7 +526,8 @@ def _file(types: str, shape_of_file: Shape) -> Shape:
         if match is None:
             _ADDRESS(data)  # https://openrouter.ai/docs/features/multimodal/pdfs
         name = f"file.{FILE_TYPES.get(match[1] if match else '', 'txt')}"
-        legal: JsonObject = {"filename": name, **file, "file_data": match[0] if match else data}
+        legal: JsonObject = {"filename": "", **file, "file_data": match[0] if match else data}
+        legal["filename"] = legal["filename"] or name
         return file if legal == file else legal
 
     return shape

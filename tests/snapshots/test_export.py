@@ -37,7 +37,7 @@ from turnlog.core.json_values import encode_json
 from turnlog.core.models import Body
 from turnlog.engines import SystemClock
 from turnlog.jobs.models import Job
-from turnlog.log.keys import SessionKeys
+from turnlog.log.keys import SessionKeys, export_blob
 from turnlog.server.local_server import LocalServer
 from turnlog.settings import Settings
 from turnlog.snapshots import export_routes
@@ -1020,6 +1020,24 @@ def test_no_export_gives_back_what_was_removed_since(harness: Harness, what: str
     assert "url" in app.get_job(owner, again.job_id).result
     content = members(app.engine.blobs.get("~exports/acme/ada/everything.zip"))
     assert not [name for name, data in content.items() if name.startswith("sessions/s/") and b"hello" in data]
+
+
+def test_an_export_whose_file_is_gone_before_its_download_says_so(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = harness.log()
+    session = log.sessions.create("s")
+    session.append(user("hi"))
+    download = InProcessBackend.download
+
+    def after_an_erasure(backend: InProcessBackend, url: str, into: Any) -> None:
+        harness.app.engine.blobs.erase(export_blob(backend.owner, "s"))
+        download(backend, url, into)
+
+    monkeypatch.setattr(InProcessBackend, "download", after_an_erasure)
+    with pytest.raises(ConflictError, match="export again"):
+        session.export(tmp_path / "s.zip")
+    assert not list(tmp_path.glob("*.zip*"))
 
 
 def test_an_export_whose_data_is_redacted_meanwhile_says_so(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

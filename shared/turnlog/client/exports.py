@@ -19,7 +19,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 from turnlog.client import Backend, OwnerResource, SessionResource
 from turnlog.client.documents import document_batches
 from turnlog.client.states import await_job
-from turnlog.core.errors import ConflictError, InvalidInputError, UnavailableError
+from turnlog.core.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from turnlog.core.identity import is_session_id, safe_id
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.limits import batches
@@ -169,7 +169,10 @@ def _saved(
     export = answer if isinstance(answer, Export) else _awaited(backend, answer, timeout_seconds)
     with _opened(into) as file:
         download = _Download(file, export.size_bytes, on_bytes)
-        backend.download(export.url, cast("BinaryIO", download))
+        try:
+            backend.download(export.url, cast("BinaryIO", download))
+        except NotFoundError as error:
+            raise _outdated() from error
         if download.digest.hexdigest() != export.sha256:
             raise UnavailableError("the download differs from the export; try again", code="download_failed")
     return export
@@ -200,8 +203,12 @@ def _awaited(backend: Backend, job: Job, timeout_seconds: float) -> Export:
         error = job.error
         raise UnavailableError(error.detail if error is not None else "the export failed", code="export_failed")
     if "url" not in job.result:
-        raise ConflictError("data was erased or redacted during the export: export again", code="export_outdated")
+        raise _outdated()
     return Export.model_validate(job.result)
+
+
+def _outdated() -> ConflictError:
+    return ConflictError("data was erased or redacted during the export: export again", code="export_outdated")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,11 +22,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from google.adk.agents.callback_context import CallbackContext
+from google.adk.agents.invocation_context import InvocationContext
 from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events.event import Event
-from google.adk.flows.llm_flows import contents
+from google.adk.flows.llm_flows import _code_execution, _nl_planning, contents
 from google.adk.models.llm_request import LlmRequest
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.sessions import BaseSessionService, Session, State
@@ -40,7 +42,7 @@ from turnlog.client.model import Turnlog
 from turnlog.core import errors
 from turnlog.core.json_values import canonical_json
 from turnlog.integrations import originals
-from turnlog.integrations.originals import FORMAT, Limits, Originals, Part
+from turnlog.integrations.originals import FORMAT, FrameworkWindow, Limits, Originals, Part
 from turnlog.integrations.sessions import KeptDocuments, session_id_of, sync_log
 
 _TRANSLATED = {
@@ -326,12 +328,57 @@ def _with_newest_result_last(events: list[Event], newest: Sequence[Event]) -> li
     return [event for event in events if not results or event is not results[-1]] + results[-1:]
 
 
+async def _contents_of(context: InvocationContext, events: list[Event], model: str | None) -> list[types.Content]:
+    """Return what ADK sends the agent of a context, had the session these events."""
+    request = LlmRequest(model=model)
+    shown = context.model_copy(update={"session": context.session.model_copy(update={"events": events})})
+    processors = [contents.request_processor, _nl_planning.request_processor]
+    if not getattr(getattr(context.agent, "code_executor", None), "optimize_data_file", False):  # that runs code
+        processors.append(_code_execution.request_processor)
+    for processor in processors:
+        async for _ in processor.run_async(shown, request):
+            pass
+    return request.contents
+
+
+def _sees_all(context: InvocationContext) -> bool:
+    """Return whether ADK shows the agent of a context all events. A window tells of any of them."""
+    agent: Any = context.agent
+    if context.branch or context.isolation_scope or agent.include_contents != "default" or agent.mode == "single_turn":
+        return False
+    # Agents and nodes that a tool runs have a branch NAME@CALL, which their callers do not see.
+    return not any(event.isolation_scope or "@" in (event.branch or "") for event in context.session.events)
+
+
+def _added(sent: Sequence[types.Content], own: Sequence[types.Content]) -> list[tuple[int, types.Content]] | None:
+    """Return what a request has beyond ``own``, each with how many of these are behind it; None when it lacks some of them."""
+    added, place = list[tuple[int, types.Content]](), 0
+    for content in sent:
+        if own[place : place + 1] == [content]:
+            place += 1
+        else:
+            added.append((len(own) - place if place else sys.maxsize, content))
+    return added if place == len(own) else None
+
+
+def _with_added(window: list[types.Content], added: Sequence[tuple[int, types.Content]]) -> list[types.Content]:
+    """Return a window's contents with what `_added` has returned, as far from the end, and never between call and result."""
+    merged, end = list[types.Content](), len(window)
+    for behind, content in reversed(added):
+        begin = max(0, min(end, len(window) - behind))
+        while 0 < begin < len(window) and any(part.function_response for part in window[begin].parts or ()):
+            begin -= 1
+        merged, end = [content, *window[begin:end], *merged], begin
+    return [*window[:end], *merged]
+
+
 @dataclass(eq=False)
 class TurnlogWindowPlugin(Limits, BasePlugin):
     """Sends the model the session's window in place of all events, and of it what ADK shows to the agent.
 
-    ``budget``, ``policy`` and ``output_reserve`` are those of `Session.context`; the agent's instructions and tools count in the
-    budget. A request of a session that the service does not have, such as that of an `AgentTool`, stays as it is.
+    ``budget``, ``policy`` and ``output_reserve`` are those of `Session.context`; the agent's instructions and tools, and what tools
+    add to the request, count in the budget. A request stays as it is while all events fit, when the agent does not see all events
+    of the session, and when the service does not have the session, such as that of an `AgentTool`.
     """
 
     service: TurnlogSessionService
@@ -340,25 +387,40 @@ class TurnlogWindowPlugin(Limits, BasePlugin):
         BasePlugin.__init__(self, name="turnlog_window")
 
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequest) -> None:
-        session, system = callback_context.session, llm_request.config.system_instruction
-        log = self.service.log_of(session.app_name, session.user_id, session.id)
-        tools = [
-            originals.function_tool(declaration.name or "", declaration.model_dump(mode="json", exclude_none=True))
-            for tool in llm_request.config.tools or []
-            for declaration in getattr(tool, "function_declarations", None) or []
-        ]
-        tools += [originals.function_tool(name, {}) for name in _HIDDEN]
+        context, model = callback_context._invocation_context, llm_request.model
+        session = context.session
+        if not _sees_all(context):
+            return
+        added = _added(llm_request.contents, await _contents_of(context, session.events, model))
+        if added is None:
+            return
         try:
-            window = await asyncio.to_thread(EVENTS.window, log, self, system=str(system or ""), tools=tools)
+            window = await self._window(session, llm_request, [content for _, content in added])
         except errors.NotFoundError:  # ADK runs an `AgentTool` in a session that is in memory alone
             return
         if window.system:
             llm_request.append_instructions([window.system])
+        whole = {event.id for event in window.messages}
+        if all(event.id in whole for event in session.events if event.content and event.content.parts):
+            return
         for event in window.messages:
             if event.author == _SHORTENED:
                 event.author = callback_context.agent_name
-        # ADK chooses what this agent sees, and presents replies of other agents as context.
-        context, llm_request.contents = callback_context._invocation_context, []
-        shown = session.model_copy(update={"events": _with_newest_result_last(window.messages, session.events[-1:])})
-        async for _ in contents.request_processor.run_async(context.model_copy(update={"session": shown}), llm_request):
-            pass
+        # ADK presents replies of other agents as context.
+        events = _with_newest_result_last(window.messages, session.events[-1:])
+        llm_request.contents = _with_added(await _contents_of(context, events, model), added)
+
+    async def _window(
+        self, session: Session, request: LlmRequest, added: Sequence[types.Content]
+    ) -> FrameworkWindow[Event]:
+        """Return a session's window. A request's instructions and tools, and texts that are added to it, count in the budget."""
+        log = self.service.log_of(session.app_name, session.user_id, session.id)
+        texts = [part.text for content in added for part in content.parts or () if part.text]
+        tools = [
+            originals.function_tool(declaration.name or "", declaration.model_dump(mode="json", exclude_none=True))
+            for tool in request.config.tools or []
+            for declaration in getattr(tool, "function_declarations", None) or []
+        ]
+        tools += [originals.function_tool(name, {}) for name in _HIDDEN]
+        system = "\n".join([str(request.config.system_instruction or ""), *texts]).strip()
+        return await asyncio.to_thread(EVENTS.window, log, self, system=system, tools=tools)

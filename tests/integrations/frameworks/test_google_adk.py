@@ -363,3 +363,145 @@ def test_the_plugin_sends_late_results_and_confirmed_calls_as_adk_does(harness: 
     with_plugin = asyncio.run(run("one", has_plugin=True))
     assert len(with_plugin) == {"long": 4, "confirmed": 3, "agent": 5}[kind]
     assert with_plugin == asyncio.run(run("two", has_plugin=False))
+
+
+async def requests_of(harness: Harness, agent_of: Any, reply: Any, budget: int | None) -> list[tuple[str, list[Any]]]:
+    """Run two turns, and return each request as the model's name and contents; without a budget there is no plugin.
+
+    ``agent_of`` makes the agent from a function that makes a model by its name; ``reply`` the parts that a model says to its n-th
+    request.
+    """
+    from google.adk.apps import App
+    from google.adk.artifacts import InMemoryArtifactService
+    from google.adk.models.base_llm import BaseLlm
+    from google.adk.models.llm_response import LlmResponse
+    from google.adk.runners import Runner
+    from google.genai import types
+
+    from turnlog.integrations.google_adk import TurnlogWindowPlugin
+
+    requests = list[tuple[str, list[Any]]]()
+
+    class Scripted(BaseLlm):
+        async def generate_content_async(self, request: Any, stream: bool = False) -> Any:
+            requests.append((self.model, [content.model_dump(exclude_none=True) for content in request.contents]))
+            number = sum(1 for name, _ in requests if name == self.model)
+            yield LlmResponse(content=types.Content(role="model", parts=reply(self.model, number)))
+
+    service, artifacts, session_id = service_of(harness), InMemoryArtifactService(), f"of-{budget}"
+    plugins = [TurnlogWindowPlugin(service, budget=budget)] if budget else []
+    app = App(name="desk", root_agent=agent_of(lambda name: Scripted(model=name)), plugins=plugins)
+    runner = Runner(app=app, session_service=service, artifact_service=artifacts)
+    await service.create_session(**APP, session_id=session_id, state={"tone": "kind"})
+    report = types.Part.from_text(text="the report's text")
+    await artifacts.save_artifact(**APP, session_id=session_id, filename="report", artifact=report)
+    for question in ("the first question", "the second question"):
+        message = types.Content(role="user", parts=[types.Part(text=question)])
+        async for _ in runner.run_async(user_id="ada", session_id=session_id, new_message=message):
+            pass
+    return requests
+
+
+def part_of(call: str, **args: Any) -> Any:
+    from google.genai import types
+
+    return types.Part(function_call=types.FunctionCall(name=call, args=args))
+
+
+def look(page: int) -> dict[str, str]:
+    return {"words": f"word{page} " * 800}
+
+
+def desk_of(kind: str, model_of: Any) -> Any:
+    """An agent whose requests have more than its session's events."""
+    from google.adk.agents import LlmAgent
+    from google.adk.code_executors.unsafe_local_code_executor import UnsafeLocalCodeExecutor
+    from google.adk.planners import PlanReActPlanner
+    from google.adk.tools.base_tool import BaseTool
+    from google.adk.tools.load_artifacts_tool import LoadArtifactsTool
+    from google.genai import types
+
+    class Adding(BaseTool):
+        async def process_llm_request(self, *, tool_context: Any, llm_request: Any) -> None:
+            llm_request.contents.append(types.Content(role="user", parts=[types.Part(text="a tool's own text")]))
+
+    picture = types.Part.from_bytes(data=b"picture", mime_type="image/png")
+    options: dict[str, dict[str, Any]] = {
+        "instruction": {"static_instruction": "the rules", "instruction": "be {tone}"},
+        "picture": {"static_instruction": types.Content(parts=[picture]), "instruction": "be {tone}"},
+        "added": {"tools": [look, Adding(name="adding", description="adds")]},
+        "artifacts": {"tools": [look, LoadArtifactsTool()]},
+        "code": {"code_executor": UnsafeLocalCodeExecutor()},
+        "planner": {"planner": PlanReActPlanner()},
+    }
+    return LlmAgent(name="desk", model=model_of("desk"), **{"tools": [look], **options[kind]})
+
+
+def desk_says(kind: str, number: int) -> Any:
+    from google.genai import types
+
+    if number % 4 == 0:
+        return [types.Part(text="/*FINAL_ANSWER*/ done")]
+    if kind == "code":
+        return [types.Part(text="let me\n```python\nprint('word ' * 800)\n```\n")]
+    if kind == "artifacts" and number % 4 == 3:
+        return [part_of("load_artifacts", artifact_names=["report"])]
+    return [types.Part(text="/*PLANNING*/ look"), part_of("look", page=number)]
+
+
+ADDED = {"instruction": "be kind", "picture": "be kind", "added": "a tool's own text", "artifacts": "the report's text"}
+"""Text of what requests have beyond the session's events."""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("kind", ["instruction", "picture", "added", "artifacts", "code", "planner"])
+def test_the_plugin_sends_what_instructions_and_tools_add_to_a_request(harness: Harness, kind: str) -> None:
+    def run(budget: int | None) -> list[Any]:
+        def reply(_: str, number: int) -> Any:
+            return desk_says(kind, number)
+
+        return asyncio.run(requests_of(harness, lambda model_of: desk_of(kind, model_of), reply, budget))
+
+    def added(contents: list[Any]) -> list[Any]:
+        return [content for content in contents if kind in ADDED and ADDED[kind] in str(content)]
+
+    plain = run(None)
+    assert run(100_000) == plain, "what fits is sent as it is"
+    windows = run(5_000)
+    assert len(windows) == len(plain) == 8 and len(str(windows[-1])) < len(str(plain[-1])) * 0.6
+    for (_, window), (_, contents) in zip(windows, plain, strict=True):
+        assert window[-1] == contents[-1] and added(window) == added(contents)
+        assert window[0] == contents[0], "a picture in the instruction, or the first question"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("kind", ["parallel", "none", "single_turn", "task", "node"])
+def test_an_agent_that_does_not_see_all_events_is_sent_what_adk_sends_it(harness: Harness, kind: str) -> None:
+    """A window's notes would tell it of what it does not see."""
+    from google.adk.agents import LlmAgent, ParallelAgent
+    from google.adk.workflow import Workflow
+    from google.genai import types
+
+    def agent_of(model_of: Any) -> Any:
+        def agent(name: str, **options: Any) -> Any:
+            return LlmAgent(name=name, description="looks", model=model_of(name), tools=[look], **options)
+
+        if kind == "parallel":
+            return ParallelAgent(name="both", sub_agents=[agent("left"), agent("right")])
+        if kind == "none":
+            return agent("left", include_contents="none")
+        if kind == "node":
+            return Workflow(
+                name="flow", edges=[("START", agent("left", mode="single_turn", include_contents="default"))]
+            )
+        return LlmAgent(name="desk", model=model_of("desk"), sub_agents=[agent("left", mode=kind)])
+
+    def reply(name: str, number: int) -> Any:
+        if name == "desk":
+            return [part_of("left", request="look") if number == 1 else types.Part(text="done")]
+        last = part_of("finish_task", result="done") if kind == "task" else types.Part(text="done")
+        return [part_of("look", page=number) if number <= 6 else last]
+
+    plain, sent = (asyncio.run(requests_of(harness, agent_of, reply, budget)) for budget in (None, 5_000))
+    # Replies of agents that run at once come in any order.
+    assert sorted(map(str, sent)) == sorted(map(str, plain)) and len(str(plain)) > 20_000

@@ -16,7 +16,7 @@ import base64
 import json
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -140,7 +140,7 @@ class TurnlogSessionService(BaseSessionService):
     def create_session(
         self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
     ) -> Session:
-        return self._create(app_name, user_id, (session_id or "").strip() or str(uuid.uuid4()), state or {})
+        return self._create(app_name, user_id, session_id or "", state or {}, self._new_log)
 
     @reads
     def get_session(
@@ -194,20 +194,25 @@ class TurnlogSessionService(BaseSessionService):
     @writes
     def fork_session(self, app_name: str, user_id: str, session_id: str, new_session_id: str) -> Session:
         """Return a new session that begins as this one is, with its events and its state. The events are not copied."""
-        session = self._session(app_name, user_id, session_id)
+        session = self._session(app_name, user_id, session_id.strip())
         if session is None:
             raise SessionNotFoundError(f"Session {session_id} not found.")
-        self.log_of(app_name, user_id, session_id).fork(self.log_of(app_name, user_id, new_session_id).id)
-        return self._create(app_name, user_id, new_session_id, extract_state_delta(session.state)["session"])
+        state, parent = extract_state_delta(session.state)["session"], self.log_of(app_name, user_id, session.id)
+        return self._create(app_name, user_id, new_session_id, state, parent.fork)
 
     def log_of(self, app_name: str, user_id: str, session_id: str) -> Log:
         """Return the session of the log, for windows, search and summaries."""
         return self._log.sessions.of(session_id_of("adk", app_name, user_id, session_id))
 
-    def _create(self, app: str, user: str, name: str, state: dict[str, Any]) -> Session:
-        deltas = extract_state_delta(state)
+    def _new_log(self, session_id: str) -> Log:
+        return self._log.sessions.get_or_create(session_id, **self._settings)
+
+    def _create(
+        self, app: str, user: str, session_id: str, state: dict[str, Any], new_log: Callable[[str], Log]
+    ) -> Session:
+        name, deltas = session_id.strip() or str(uuid.uuid4()), extract_state_delta(state)
         try:
-            head = self._log.sessions.get_or_create(self.log_of(app, user, name).id, **self._settings).info().head
+            head = new_log(self.log_of(app, user, name).id).info().head
             value = {"state": deltas["session"], "head": head, "time": None}
             self._documents(app, user, name).replace(_STATE, value, None)
         except (errors.DocumentChangedError, errors.SessionExistsError) as error:

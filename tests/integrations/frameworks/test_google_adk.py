@@ -154,6 +154,27 @@ def test_a_session_that_was_read_before_is_stale_and_an_id_is_taken_once(harness
     asyncio.run(run())
 
 
+def test_the_ids_of_a_fork_are_those_of_other_sessions(harness: Harness) -> None:
+    from google.adk.errors.already_exists_error import AlreadyExistsError
+
+    async def run() -> None:
+        service = service_of(harness)
+        session = await service.create_session(**APP, session_id="one", state={"tone": "kind"})
+        await service.append_event(session, event_of(1, {"step": 1}))
+        fork = await service.fork_session(*APP.values(), " one ", " two ")
+        read = await service.get_session(**APP, session_id=fork.id)
+        assert (fork.id, read.state, [event.id for event in read.events]) == (
+            "two",
+            {"tone": "kind", "step": 1},
+            ["e1"],
+        )
+        assert (await service.fork_session(*APP.values(), "one", " ")).id.strip()
+        with pytest.raises(AlreadyExistsError):
+            await service.fork_session(*APP.values(), "one", "two")
+
+    asyncio.run(run())
+
+
 def test_the_state_of_an_append_that_was_cut_off_is_brought_up_to_date(harness: Harness) -> None:
     async def run(at: int) -> bool:
         app = {**APP, "app_name": f"desk-{at}"}

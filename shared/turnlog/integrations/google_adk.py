@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from google.adk.agents.callback_context import CallbackContext
 from google.adk.agents.invocation_context import InvocationContext
@@ -128,13 +129,15 @@ class TurnlogSessionService(BaseSessionService):
     """Stores sessions, events and state of an app: the state of the session, of its user and of the whole app.
 
     An event and its changes of state are one commit. An event for a session that has changed since it was read raises
-    `StaleSessionError`. A rewind takes the events after it out of view of `get_session` and of windows. Deleting a session erases
-    it for good, and frees its id a day later. New sessions get ``settings`` of `Sessions.create`.
+    `StaleSessionError`, unless the change is that event. A rewind takes the events after it out of view of `get_session` and of
+    windows. Deleting a session erases it for good, and frees its id a day later. New sessions get ``settings`` of
+    `Sessions.create`.
     """
 
     def __init__(self, log: Turnlog, **settings: Any) -> None:
         self._log = sync_log(log)
         self._settings = {"recall": "never", **settings}
+        self._locks = WeakValueDictionary[tuple[object, ...], asyncio.Lock]()
 
     @writes
     def create_session(
@@ -187,9 +190,14 @@ class TurnlogSessionService(BaseSessionService):
             return event
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
-        head = await run_to_end(lambda: self._append(session, event))
-        session._storage_update_marker, session.last_update_time = str(head), event.timestamp
-        return self._commit_event_to_session(session, event)
+        # Agents that run at once append to one session object; each append moves the position that the next is checked against.
+        key = (asyncio.get_running_loop(), session.app_name, session.user_id, session.id)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if any(stored.id == event.id and EVENTS.body(stored) == EVENTS.body(event) for stored in session.events):
+                return event
+            head = await run_to_end(lambda: self._append(session, event))
+            session._storage_update_marker, session.last_update_time = str(head), event.timestamp
+            return self._commit_event_to_session(session, event)
 
     @writes
     def fork_session(self, app_name: str, user_id: str, session_id: str, new_session_id: str) -> Session:
@@ -227,25 +235,27 @@ class TurnlogSessionService(BaseSessionService):
         scope, marker = (session.app_name, session.user_id, session.id), session._storage_update_marker
         stale = StaleSessionError(f"Session {session.id} has changed since it was read; get it again.")
 
-        def current_head() -> int:
-            """Return the log's head, which others move by more than events: by summaries, or by settings."""
+        def append_at_head() -> int:
+            """Append behind the log's head, which others move by more than events: by summaries, or by settings."""
             log = self.log_of(*scope)
             self._session(*scope)  # goes on with a rewind that was cut off
             head, events = log.info().head, len(session.events) if marker is None else int(marker)
             newer = (
-                EVENTS.stored(log)[events:]
+                [EVENTS.body(stored) for _, stored in EVENTS.stored(log)[events:]]
                 if marker is None
-                else log.page(after=events, limit=1, in_view=True).messages
+                else [stored.body for stored in log.page(after=events, limit=2, in_view=True).messages]
             )
+            if newer == [EVENTS.body(event)]:  # it was appended, and the caller did not learn of it
+                return head
             if newer:
                 raise stale
-            return head
+            return self._append_at(head, scope, event)
 
         try:
             if marker is not None:
                 with suppress(errors.HeadMismatchError):
                     return self._append_at(int(marker), scope, event)
-            return retried(lambda: self._append_at(current_head(), scope, event))
+            return retried(append_at_head)
         except errors.NotFoundError as error:
             raise SessionNotFoundError(f"Session {session.id} not found.") from error
         except errors.HeadMismatchError as error:

@@ -154,6 +154,26 @@ def test_a_session_that_was_read_before_is_stale_and_an_id_is_taken_once(harness
     asyncio.run(run())
 
 
+@pytest.mark.every_engine
+def test_events_for_one_session_object_are_appended_side_by_side_and_each_is_stored_once(harness: Harness) -> None:
+    async def run() -> list[str]:
+        service = service_of(harness)
+        session = await service.create_session(**APP, session_id="one")
+        before = await service.get_session(**APP, session_id="one")
+        events = [event_of(number, {"step": number}) for number in range(8)]
+        assert await service.append_event(session, events[0]) == await service.append_event(before, events[0])
+        assert before.state == {"step": 0}, "an append whose answer was lost"
+        await asyncio.gather(*(service.append_event(session, event) for event in events[1:]))
+        for holder in (session, await service.get_session(**APP, session_id="one")):
+            await service.append_event(holder, event_of(7, {"step": 7}))
+        assert session.state == {"step": 7}
+        read = await service.get_session(**APP, session_id="one")
+        assert [event.id for event in read.events] == [event.id for event in session.events]
+        return [event.id for event in read.events]
+
+    assert asyncio.run(run()) == [f"e{number}" for number in range(8)]
+
+
 def test_the_ids_of_a_fork_are_those_of_other_sessions(harness: Harness) -> None:
     from google.adk.errors.already_exists_error import AlreadyExistsError
 

@@ -57,8 +57,6 @@ _STATE, _SESSIONS = "adk/state", "adk/sessions/"
 _NO_STATE: Mapping[str, Any] = {"state": {}, "head": 0, "time": None}
 Scope = tuple[str, str, str]
 """App, user and id of a session."""
-_HIDDEN = ("adk_request_confirmation", "adk_request_credential")
-"""ADK's own calls, which it hides from the model. A window keeps them as calls when they are among the tools."""
 
 
 def _to_parts(event: Event) -> tuple[str, list[Part]]:
@@ -431,11 +429,14 @@ class TurnlogWindowPlugin(Limits, BasePlugin):
         """Return a session's window. A request's instructions and tools, and texts that are added to it, count in the budget."""
         log = self.service.log_of(session.app_name, session.user_id, session.id)
         texts = [part.text for content in added for part in content.parts or () if part.text]
-        tools = [
-            originals.function_tool(declaration.name or "", declaration.model_dump(mode="json", exclude_none=True))
+        tools: dict[str, Any] = {
+            declaration.name or "": declaration.model_dump(mode="json", exclude_none=True)
             for tool in request.config.tools or []
             for declaration in getattr(tool, "function_declarations", None) or []
-        ]
-        tools += [originals.function_tool(name, {}) for name in _HIDDEN]
+        }
+        # A window has calls of other tools as text: those of other agents, and those that ADK hides from the model.
+        for call in (call for event in session.events for call in event.get_function_calls()):
+            tools.setdefault(call.name or "", {})
+        functions = [originals.function_tool(name, parameters) for name, parameters in tools.items()]
         system = "\n".join([str(request.config.system_instruction or ""), *texts]).strip()
-        return await asyncio.to_thread(EVENTS.window, log, self, system=system, tools=tools)
+        return await asyncio.to_thread(EVENTS.window, log, self, system=system, tools=functions)

@@ -7,6 +7,7 @@ import itertools
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -454,8 +455,8 @@ def look(page: int) -> dict[str, str]:
 
 
 def desk_of(kind: str, model_of: Any) -> Any:
-    """An agent whose requests have more than its session's events."""
-    from google.adk.agents import LlmAgent
+    """An agent whose requests have more than its session's events, or calls of tools that it does not have."""
+    from google.adk.agents import LlmAgent, SequentialAgent
     from google.adk.code_executors.unsafe_local_code_executor import UnsafeLocalCodeExecutor
     from google.adk.planners import PlanReActPlanner
     from google.adk.tools.base_tool import BaseTool
@@ -475,13 +476,15 @@ def desk_of(kind: str, model_of: Any) -> Any:
         "code": {"code_executor": UnsafeLocalCodeExecutor()},
         "planner": {"planner": PlanReActPlanner()},
     }
-    return LlmAgent(name="desk", model=model_of("desk"), **{"tools": [look], **options[kind]})
+    desk = LlmAgent(name="desk", model=model_of("desk"), **{"tools": [look], **options.get(kind, {})})
+    writer = LlmAgent(name="writer", model=model_of("writer"))
+    return SequentialAgent(name="both", sub_agents=[desk, writer]) if kind == "pipeline" else desk
 
 
-def desk_says(kind: str, number: int) -> Any:
+def desk_says(kind: str, name: str, number: int) -> Any:
     from google.genai import types
 
-    if number % 4 == 0:
+    if number % 4 == 0 or name == "writer":
         return [types.Part(text="/*FINAL_ANSWER*/ done")]
     if kind == "code":
         return [types.Part(text="let me\n```python\nprint('word ' * 800)\n```\n")]
@@ -495,21 +498,18 @@ ADDED = {"instruction": "be kind", "picture": "be kind", "added": "a tool's own 
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-@pytest.mark.parametrize("kind", ["instruction", "picture", "added", "artifacts", "code", "planner"])
+@pytest.mark.parametrize("kind", ["instruction", "picture", "added", "artifacts", "code", "planner", "pipeline"])
 def test_the_plugin_sends_what_instructions_and_tools_add_to_a_request(harness: Harness, kind: str) -> None:
     def run(budget: int | None) -> list[Any]:
-        def reply(_: str, number: int) -> Any:
-            return desk_says(kind, number)
-
-        return asyncio.run(requests_of(harness, lambda model_of: desk_of(kind, model_of), reply, budget))
+        return asyncio.run(requests_of(harness, partial(desk_of, kind), partial(desk_says, kind), budget))
 
     def added(contents: list[Any]) -> list[Any]:
         return [content for content in contents if kind in ADDED and ADDED[kind] in str(content)]
 
     plain = run(None)
-    assert run(100_000) == plain, "what fits is sent as it is"
+    assert run(100_000) == plain, "what fits is sent as ADK sends it"
     windows = run(5_000)
-    assert len(windows) == len(plain) == 8 and len(str(windows[-1])) < len(str(plain[-1])) * 0.6
+    assert len(windows) == len(plain) >= 8 and len(str(windows[-1])) < len(str(plain[-1])) * 0.6
     for (_, window), (_, contents) in zip(windows, plain, strict=True):
         assert window[-1] == contents[-1] and added(window) == added(contents)
         assert window[0] == contents[0], "a picture in the instruction, or the first question"

@@ -9,7 +9,6 @@ from pydantic import AfterValidator, Discriminator, Field, Tag
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.json_values import JsonObject
 from turnlog.core.models import Answer, At, Body, JsonObjectField, Recall, SessionStatus
-from turnlog.core.session_settings import DEFAULT_LOOP_TIMEOUT_SECONDS
 from turnlog.sessions.message_models import HeldLease
 
 Title = Annotated[str, Field(max_length=200)]
@@ -216,7 +215,7 @@ class Session(Answer):
     bootstrap: Bootstrapped | None
     output_reserve: int | None = None
     strict: bool = False
-    loop_timeout_seconds: int = DEFAULT_LOOP_TIMEOUT_SECONDS
+    loop_timeout_seconds: int = 3600
     snapshots: JsonObjectField | None = None
     lease: HeldLease | None = None
     schema_version: int

@@ -14,7 +14,7 @@ export class Problem extends Error {
   }
 }
 
-// A number that JavaScript would write in other digits, such as one beyond 2^53 or 1.0: it counts by its value, and is written as it came.
+// A number that JavaScript would write in other digits, such as one beyond 2^53 or 1.0: it is written as it came.
 class Exact extends Number {
   #source;
   constructor(source) { super(source); this.#source = source; }

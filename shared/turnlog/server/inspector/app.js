@@ -65,7 +65,8 @@ function App() {
   useKeys({ "?": () => open("help"), Escape: () => !isReference && go(id && tab !== "messages" ? `#/s/${encodeURIComponent(id)}` : "#/") });
   const view = () => {
     if (state.locked) return html`<${Locked} onOpen=${start} />`;
-    if (state.error || broken) return html`<main id="main"><${Failure} error=${state.error || broken} /></main>`;
+    const error = state.error || broken;
+    if (error) return html`<main id="main"><${Failure} error=${error} /></main>`;
     if (!state.loaded) return html`<main id="main"><${Waiting} /></main>`;
     if (isReference) return html`<${Reference} />`;
     const owner = `${about.tenant}/${about.user}`;

@@ -5,7 +5,7 @@ import { CHINESE, ENGLISH } from "./words.js";
 
 export { h, render, createContext, useContext, useEffect, useErrorBoundary, useLayoutEffect, useMemo, useReducer, useRef, useState };
 
-// ---- text: characters that are not seen, or that move others, are shown as escapes, so that what one approves is what one reads
+// ---- text: characters that are not seen, or that move others, are shown as escapes
 
 // The rule of `plain` in cli/screen.py, which a test compares. The first group is the flag of a region, which is seen.
 const HIDDEN = new RegExp(String.raw`(\u{1f3f4}[\u{e0030}-\u{e007a}]{2,6}\u{e007f})|\r(?!\n)`
@@ -21,7 +21,7 @@ export function visible(node) {
     return parts.length ? parts.map((part, index) => (index % 2 ? h("span", { class: "escape" }, part) : part)) : node;
   }
   if (Array.isArray(node)) return node.map(visible);
-  // A value of a message that is no text: Preact would take an object with a `type` for an element.
+  // An object of a message: Preact would take one with a `type` for an element.
   if (typeof node === "object" && node !== null && node.constructor !== undefined) return visible(JSON.stringify(node));
   if (typeof node?.type !== "string" || shown.has(node)) return node;
   shown.add(node);
@@ -123,8 +123,8 @@ export function useRedraw() {
   return useReducer(count => count + 1, 0)[1];
 }
 
-// The answer of `read`, which runs again when one of `inputs` changes; the answer before stays until a later one is there. An answer
-// that comes when inputs have changed again is shown too: those of a session that grows may change faster than they are read.
+// The answer of `read`, which runs again when one of `inputs` changes; the answer before stays until a later one is there, also
+// one that comes when inputs have changed again: those of a session that grows change faster than they are read.
 export function useAnswer(read, inputs) {
   const [answer, set] = useState({ value: null, error: null, busy: true });
   const turns = useRef({ begun: 0, shown: 0 });

@@ -1,4 +1,4 @@
-// Messages of every provider's shape as text, calls, results and media. Content is always text: nothing of it becomes HTML.
+// Messages of every provider as text, calls, results and media. Nothing of their content becomes HTML.
 
 import { parse } from "./api.js";
 import { html, visible, useErrorBoundary, useState, t, number, short, clock, time, Chip, CopyButton } from "./lib.js";
@@ -165,10 +165,7 @@ export function roleOf(body, blocks = blocksOf(body)) {
 
 export const roleName = role => ({ user: t("user"), assistant: t("assistant"), tool: t("tool"), system: t("system") })[role] || role;
 
-export function Body(properties) {
-  const [error] = useErrorBoundary();
-  return error ? html`<${Json} value=${properties.body} />` : html`<${Blocks} ...${properties} />`;
-}
+export const Body = props => (useErrorBoundary()[0] ? html`<${Json} value=${props.body} />` : html`<${Blocks} ...${props} />`);
 
 function Blocks({ body, position, values }) {
   const blocks = blocksOf(body);

@@ -284,14 +284,22 @@ class Originals(Generic[T]):
             for message in session.messages(order="desc", in_view=True, format=FORMAT):
                 yield message.position, self.message(message.body)
 
-    def extend(self, session: Session, messages: Sequence[T], *, after: int = 0, drop_rest: bool = False) -> list[int]:
+    def extend(
+        self,
+        session: Session,
+        messages: Sequence[T],
+        *,
+        after: int = 0,
+        head: int | None = None,
+        drop_rest: bool = False,
+    ) -> list[int]:
         """Make these the messages in view after a position, and return their positions. Messages that are there stay.
 
         Where one differs, the session is rewound to the one before. Without ``drop_rest``, `HeadMismatchError` is raised when the
-        session has messages after all of these, or when another writer appends meanwhile.
+        session has messages after all of these, or when another writer appends meanwhile. ``head`` is the session's, if known.
         """
         bodies = [self.body(message) for message in messages]
-        head = session.info().head
+        head = session.info().head if head is None else head
         newest_first = session.messages(order="desc", in_view=True, format=FORMAT)
         known = [*takewhile(lambda stored: stored.position > after, newest_first)][::-1]
         pairs = zip(known, bodies, messages, strict=False)

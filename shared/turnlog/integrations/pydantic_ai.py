@@ -18,7 +18,8 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -35,7 +36,7 @@ from pydantic_ai.conversation_store import (
 
 from turnlog.agents.graph_state.messages import Newest
 from turnlog.client import python_json
-from turnlog.client.async_calls import reads, run_to_end, writes
+from turnlog.client.async_calls import in_thread, reads, run_to_end, writes
 from turnlog.client.documents import Document
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError
@@ -177,10 +178,13 @@ class TurnlogConversationStore(ConversationStore):
             return Conversation(conversation_id=conversation_id, messages=unsaved)
         return conversation
 
-    def keep(self, conversation_id: str, messages: Sequence[ModelMessage]) -> Session:
+    def keep(
+        self, conversation_id: str, messages: Sequence[ModelMessage], history: Sequence[ModelMessage] = ()
+    ) -> Session:
         """Append the messages that the session does not have, and return it. Messages that differ from the session's branch off.
 
-        Raises `ConversationConflict` when the session has messages after all of these: another run has said them.
+        Raises `ConversationConflict` when the session has messages after all of these: another run has said them; and when
+        neither these nor the ``history`` with which the run began have the message that the saved conversation ends with.
         """
         session = self._log.sessions.get_or_create(self._index.id_of(conversation_id), **self._settings)
         head, kept = session.info().head, self._kept.get(session.id)
@@ -191,20 +195,23 @@ class TurnlogConversationStore(ConversationStore):
                 new = [MESSAGES.body(message) for message in messages[len(kept.digests) :]]
                 positions = MESSAGES.append(session, new, head)
             else:
-                positions = self._compared(session, messages, head)
+                known = MESSAGES.stored(session)
+                if not _has_message(self._saved_end(conversation_id, known), [*history, *messages]):
+                    raise ConversationConflict(conversation_id)
+                positions = _compared(session, [message for _, message in known], messages, head)
         except HeadMismatchError as error:
             raise ConversationConflict(conversation_id) from error
         self._kept[session.id] = _Kept(positions[-1] if positions else head, digests)
         return session
 
-    def _compared(self, session: Session, messages: Sequence[ModelMessage], head: int) -> list[int]:
-        """Append the messages that a session does not have, and return the positions of those behind the last that it has."""
-        known = [message for _, message in MESSAGES.stored(session)]
-        # A run begins with a history in which Pydantic AI has joined requests that no response separates.
-        joined = types.repair_messages(known, repair_last_response=False)
-        if [*map(_to_parts, joined)] == [*map(_to_parts, messages[: len(joined)])]:
-            return MESSAGES.append(session, [MESSAGES.body(message) for message in messages[len(joined) :]], head)
-        return MESSAGES.extend(session, messages)
+    def _saved_end(self, conversation_id: str, known: Sequence[tuple[int, ModelMessage]]) -> ModelMessage | None:
+        """Return the message that the saved conversation ends with, from the messages in view if it is there; None without any."""
+        record, _ = self._record(conversation_id)
+        place = self._place(record.head_id) if record is not None else None
+        if record is None or place is None:
+            return None
+        in_view = next((message for position, message in known if position == place["position"]), None)
+        return in_view or self._history(record.head_id, limit=1)[0].message
 
     @reads
     def read_record(self, conversation_id: str) -> ConversationRecord | None:
@@ -252,8 +259,7 @@ class TurnlogConversationStore(ConversationStore):
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         return (await self.read_history(entry_id, limit=1))[0]
 
-    @reads
-    def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
+    def _history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
         entries, messages = list[ConversationEntry](), dict[int, ModelMessage]()
         places, entry_id, session = dict[str, Any](), head_id, None
         while entry_id is not None and (limit is None or len(entries) < limit):
@@ -270,6 +276,8 @@ class TurnlogConversationStore(ConversationStore):
             entries.append(ConversationEntry(id=entry_id, parent_id=place["parent"], message=messages[position]))
             entry_id = place["parent"]
         return entries[::-1]
+
+    read_history = in_thread(_history)
 
     def _session_at(self, conversation_id: str, place: Mapping[str, Any] | None) -> Session:
         """Return the session of a conversation; one that begins in another conversation is a fork of its session."""
@@ -300,6 +308,29 @@ class TurnlogConversationStore(ConversationStore):
         return self._index.read(_PLACES + entry_id) if entry_id is not None else None
 
 
+def _compared(
+    session: Session, known: Sequence[ModelMessage], messages: Sequence[ModelMessage], head: int
+) -> list[int]:
+    """Append the messages that a session does not have, and return the positions of those behind the last that it has."""
+    # A run begins with a history in which Pydantic AI has joined requests that no response separates.
+    joined = types.repair_messages(known, repair_last_response=False)
+    if [*map(_to_parts, joined)] == [*map(_to_parts, messages[: len(joined)])]:
+        return MESSAGES.append(session, [MESSAGES.body(message) for message in messages[len(joined) :]], head)
+    return MESSAGES.extend(session, messages, head=head)
+
+
+def _has_message(wanted: ModelMessage | None, history: Sequence[ModelMessage]) -> bool:
+    """Return whether a history has a message, maybe joined with others of its role. Every history has None."""
+    role, parts = _to_parts(wanted) if wanted is not None else ("", [])
+
+    def has_parts(message: ModelMessage) -> bool:
+        other_role, others = _to_parts(message)
+        places = range(max(1, len(others)))
+        return role == other_role and any(others[place:][: len(parts) or None] == parts for place in places)
+
+    return wanted is None or any(map(has_parts, history))
+
+
 def _places(
     session_id: str, base_id: str | None, base: Any, entries: Sequence[tuple[ConversationEntry, int]]
 ) -> dict[str, Any]:
@@ -328,6 +359,13 @@ class TurnlogWindow(Limits, AbstractCapability[Any]):
     """
 
     store: TurnlogConversationStore
+    _history: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
+    """The messages with which the run began; history processors may leave them out of its requests."""
+
+    async def for_run(self, ctx: RunContext) -> TurnlogWindow:
+        window = copy(self)
+        window._history = tuple(ctx.messages)
+        return window
 
     async def before_model_request(self, ctx: RunContext, request_context: ModelRequestContext) -> ModelRequestContext:
         messages, parameters = list(request_context.messages), request_context.model_request_parameters
@@ -337,7 +375,7 @@ class TurnlogWindow(Limits, AbstractCapability[Any]):
             originals.function_tool(tool.name, [tool.description, tool.parameters_json_schema])
             for tool in parameters.tool_defs.values()
         ]
-        session = await run_to_end(lambda: self.store.keep(ctx.conversation_id or "", messages))
+        session = await run_to_end(lambda: self.store.keep(ctx.conversation_id or "", messages, self._history))
         window = await asyncio.to_thread(MESSAGES.window, session, self, system=system, tools=tools)
         if not window.messages or not isinstance(window.messages[-1], ModelRequest):  # another run has said something
             raise ConversationConflict(ctx.conversation_id or "")

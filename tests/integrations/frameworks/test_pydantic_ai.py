@@ -256,3 +256,38 @@ def test_messages_that_are_kept_again_with_a_change_branch_off_and_others_confli
     store_of(harness).keep("desk", [*longer, *turn(3), *turn(4)])
     with pytest.raises(stores.ConversationConflict):
         store.keep("desk", [*longer, *turn(3)])
+
+
+def test_a_run_that_has_not_seen_the_saved_conversation_appends_nothing(harness: Harness) -> None:
+    from pydantic_ai import Agent, Conversation
+    from pydantic_ai.capabilities import ProcessHistory
+    from pydantic_ai.models.function import FunctionModel
+
+    from turnlog.integrations.pydantic_ai import TurnlogWindow
+
+    def reply(messages: list[Any], info: Any) -> Any:
+        return turn(1)[-1]
+
+    async def run() -> None:
+        store = store_of(harness)
+        window, newest_only = TurnlogWindow(store, budget=2_000), ProcessHistory(lambda messages: messages[-1:])
+
+        async def ask(question: str, scope: str, *capabilities: Any, **limits: Any) -> None:
+            conversation = await store.load("desk", scope=scope, **limits) or Conversation(conversation_id="desk")
+            result = await Agent(FunctionModel(reply), capabilities=capabilities).run(
+                question, conversation=conversation
+            )
+            await store.save(result, scope=scope)
+
+        await ask("I am Ada", "ada", window)
+        before = shown(await store.load("desk", scope="ada"))
+        with pytest.raises(stores.ConversationConflict):
+            await ask("Wire the money", "bob", window)
+        session = store.session("desk")
+        assert shown(await store.load("desk", scope="ada")) == before and len(list(session.messages())) == 2
+        await ask("Go on", "ada", window, limit=1)
+        await ask("And on", "ada", newest_only, window)
+        texts = [text for text in shown(await store.load("desk")) or () if "user" in text]
+        assert [text.removeprefix("user-prompt ") for text in texts] == ["I am Ada", "Go on", "And on"]
+
+    asyncio.run(run())

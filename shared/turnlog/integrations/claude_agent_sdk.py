@@ -23,7 +23,7 @@ from turnlog.client.async_calls import in_thread, reads, writes
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import InvalidInputError, NotFoundError
 from turnlog.core.json_values import JsonObject, canonical_json
-from turnlog.integrations.originals import packed, unpacked
+from turnlog.integrations.originals import packed, storable, unpacked
 from turnlog.integrations.sessions import KeptDocuments, SessionIndex, session_id_of, sync_log
 from turnlog.providers.registry import codec_of
 from turnlog.sessions.message_models import StoredMessage
@@ -194,7 +194,7 @@ def _message_of(entry: Entry) -> tuple[JsonObject, JsonObject]:
     message = entry.get("message")
     body = _EMPTY
     if isinstance(message, Mapping) and not entry.get("isApiErrorMessage"):
-        said = {name: message[name] for name in ("role", "content") if name in message}
+        said = {name: storable(message[name]) for name in ("role", "content") if name in message}
         with suppress(InvalidInputError):
             codec_of(FORMAT).parse(said)
             body = said

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from turnlog.client import GivenPolicy
 from turnlog.client.model import Session
 from turnlog.core.errors import HeadMismatchError, NotFoundError
-from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.json_values import MAX_INT, MIN_INT, JsonObject, JsonValue
 from turnlog.core.messages import Opaque
 from turnlog.core.session_settings import DEFAULT_OUTPUT_RESERVE
 from turnlog.core.token_bounds import upper_bound_tokens
@@ -31,7 +32,7 @@ FORMAT = "turnlog"
 """The format of messages whose framework has a format of its own; windows of these adapters are built in it."""
 _SHARED_CHARS = 48
 """Texts of the original that the body has too, from this length on, are stored as a reference."""
-_AT = "$at"
+_AT, _NUMBER = "$at", "$number"
 _VERSION, _COUNTS_ALL = "version", 2
 """Member beside the original, and its value since bodies have the parts of `added_media` and `other_parts`."""
 _MEDIA = ("image", "audio", "file")
@@ -41,7 +42,10 @@ T = TypeVar("T")
 
 
 def packed(original: JsonValue, body: JsonValue) -> JsonValue:
-    """Return the original with each long text that is in the body replaced by the path to it there."""
+    """Return the original as the log can hold it.
+
+    The path in the body is in place of each long text that the body has, and text in place of each number that Turnlog refuses.
+    """
     return _packed(original, {text: path for path, text in _texts(body, [])})
 
 
@@ -53,6 +57,8 @@ def unpacked(value: JsonValue, body: Any) -> Any:
             if not isinstance(path, list):
                 raise TypeError(f"{_AT} of a kept message is not a list")
             return reduce(getitem, path, body)
+        if _NUMBER in value:
+            return json.loads(str(value[_NUMBER]))
         return {name.removeprefix("$"): unpacked(item, body) for name, item in value.items()}
     return [unpacked(item, body) for item in value] if isinstance(value, list) else value
 
@@ -60,9 +66,27 @@ def unpacked(value: JsonValue, body: Any) -> Any:
 def _packed(value: JsonValue, places: Mapping[str, list[str | int]]) -> JsonValue:
     if isinstance(value, str) and len(value) >= _SHARED_CHARS and value in places:
         return {_AT: list(places[value])}
+    if _is_refused(value):
+        return {_NUMBER: json.dumps(value)}
     if isinstance(value, Mapping):
         return {f"${name}" if name.startswith("$") else name: _packed(item, places) for name, item in value.items()}
     return [_packed(item, places) for item in value] if isinstance(value, list) else value
+
+
+def _is_refused(value: object) -> bool:
+    """Return whether a value is a number that Turnlog refuses: NaN, infinity, or an integer of more than 64 bits."""
+    if isinstance(value, int):
+        return not MIN_INT <= value <= MAX_INT
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def storable(value: Any) -> Any:
+    """Return a value in which each number that Turnlog refuses is its text, such as `NaN`."""
+    if isinstance(value, dict):
+        return {name: storable(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [storable(item) for item in value]
+    return json.dumps(value) if _is_refused(value) else value
 
 
 def _texts(value: JsonValue, path: list[str | int]) -> Iterator[tuple[list[str | int], str]]:
@@ -138,7 +162,7 @@ def other_parts(kind: str, value: JsonValue) -> list[Part]:
             return {name: without_media(item) for name, item in value.items()}
         return [without_media(item) for item in value] if isinstance(value, list) else value
 
-    return [_Added(type=f"{kind}_part", content=without_media(value)), *media]
+    return [_Added(type=f"{kind}_part", content=without_media(storable(value))), *media]
 
 
 def tool_call(call_id: str | None, name: str | None, arguments: Any) -> Part:
@@ -146,12 +170,12 @@ def tool_call(call_id: str | None, name: str | None, arguments: Any) -> Part:
     if isinstance(arguments, str):
         with suppress(ValueError):
             arguments = json.loads(arguments)
-        return {"id": call_id or "", "name": name or "", "args": arguments}
-    return {"id": call_id or "", "name": name or "", "args": arguments or {}}
+        return {"id": call_id or "", "name": name or "", "args": storable(arguments)}
+    return {"id": call_id or "", "name": name or "", "args": storable(arguments or {})}
 
 
 def tool_result(call_id: str | None, result: Any, *, is_error: bool = False) -> Part:
-    return {"tool_call_id": call_id or "", "result": result, **({"is_error": True} if is_error else {})}
+    return {"tool_call_id": call_id or "", "result": storable(result), **({"is_error": True} if is_error else {})}
 
 
 def result_parts(result: Part, added: Sequence[Part]) -> list[Part]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -66,6 +67,16 @@ def test_a_transcript_is_a_session_with_windows_and_search(harness: Harness) -> 
     assert [message["role"] for message in window.messages] == ["user", "assistant", "user", "assistant", "user"]
     assert log.lint(window.messages, format="anthropic").problems == []
     assert session.search("shipped").results
+
+
+def test_numbers_that_turnlog_refuses_come_back_and_the_rest_of_their_batch(harness: Harness) -> None:
+    call = {**CALL, "input": {"offset": 10**30, "limit": -math.inf}}
+    entries = [*ENTRIES[:2], said("assistant", [call], "a2", toolUseResult={"size": 10**30}), *ENTRIES[4:]]
+    store = TurnlogSessionStore(harness.log())
+    asyncio.run(store.append(KEY, entries))
+    assert asyncio.run(store.load(KEY)) == entries
+    window = store.session(KEY).context(format="anthropic")
+    assert window.messages[1]["content"][0]["input"] == {"offset": str(10**30), "limit": "-Infinity"}
 
 
 def test_an_entry_that_a_batch_has_twice_is_appended_once_and_each_without_a_uuid(harness: Harness) -> None:

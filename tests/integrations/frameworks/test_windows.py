@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from turnlog import Turnlog
-from turnlog.integrations.originals import Limits, Originals
+from turnlog.integrations.originals import Limits, Originals, text_block, tool_call, unpacked
 
 ADDRESS = "https://example.com/report.pdf"
 
@@ -61,3 +62,60 @@ def test_a_picture_that_a_model_of_pydantic_ai_has_made_is_sent() -> None:
 
     picture = ModelResponse([FilePart(BinaryImage(b"picture", media_type="image/png", _identifier="p"))])
     assert window_of(MESSAGES, ModelRequest.user_text_prompt("Draw."), picture, ModelRequest([]))[1:] == [picture]
+
+
+WIDE = '{"x": 100000000000000000000000, "y": [-1e999, 18446744073709551616]}'
+"""Arguments of a call that a framework reads and executes, with numbers that Turnlog refuses."""
+
+
+def test_numbers_that_turnlog_refuses_come_back_equal() -> None:
+    plain = Originals[dict[str, Any]](
+        "plain",
+        dump=lambda message: message,
+        load=dict,
+        to_parts=lambda message: ("assistant", [text_block("Look."), tool_call("c1", "price", message["args"])]),
+        from_parts=lambda role, parts: {"parts": parts},
+        content_of=lambda message: message,
+    )
+    data = {"$number": "7", "$$number": {"$at": [10**30, -math.inf]}, "in": [2**64 - 1, -(2**63), True, 1e300]}
+    messages = [{"args": args, "more": data} for args in (data, WIDE, "NaN")]
+    with Turnlog.open("memory://") as log:
+        session = log.sessions.create("one")
+        plain.append(session, [plain.body(message) for message in messages])
+        assert [message for _, message in plain.stored(session)] == messages
+    stored = {"$$number": "7", "number": 7, "text": {"$at": ["content"]}}
+    assert unpacked(stored, {"content": "long"}) == {"$number": "7", "number": 7, "text": "long"}, "stored before"
+
+
+def test_wide_numbers_of_calls_of_pydantic_ai_come_back() -> None:
+    pytest.importorskip("pydantic_ai")
+    from pydantic_ai import ModelRequest, ModelResponse
+    from pydantic_ai.messages import ToolCallPart, ToolReturnPart
+
+    from turnlog.integrations.pydantic_ai import MESSAGES
+
+    call, result = ToolCallPart("price", WIDE, "c1"), ToolReturnPart("price", {"big": 10**30}, "c1")
+    messages = [ModelRequest.user_text_prompt("Go."), ModelResponse([call]), ModelRequest([result])]
+    assert window_of(MESSAGES, *messages) == messages
+
+
+def test_wide_numbers_of_calls_of_the_agent_framework_come_back() -> None:
+    pytest.importorskip("agent_framework")
+    from agent_framework import Content, Message
+
+    from turnlog.integrations.agent_framework import MESSAGES
+
+    call = Message("assistant", [Content.from_function_call("c1", "price", arguments=WIDE)])
+    result = Message("tool", [Content.from_function_result("c1", result={"big": 10**30})])
+    messages = window_of(MESSAGES, Message("user", ["Go."]), call, result)
+    assert [message.to_dict() for message in messages[1:]] == [call.to_dict(), result.to_dict()]
+
+
+def test_wide_numbers_of_llama_index_come_back() -> None:
+    pytest.importorskip("llama_index.core")
+    from llama_index.core.base.llms.types import ChatMessage
+
+    from turnlog.integrations.llama_index import MESSAGES
+
+    message = ChatMessage("Hello", additional_kwargs={"seed": 10**30})
+    assert window_of(MESSAGES, message) == [message]

@@ -5,22 +5,29 @@ Frameworks that are not in the development environment are tested in one of thei
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import ROOT, Harness
 from tests.effort import is_full
 from tests.integrations.adapters import AGENTS, agent_of
+from turnlog.client.model import Session
 from turnlog.sessions import incoming
-from turnlog.testing.adapters import LARGE_CHARS, AdapterContract, Desk, KilledRun
+from turnlog.testing.adapters import LARGE_CHARS, AdapterContract, Desk, KilledRun, check_log
 
 # What frameworks warn of among themselves is not ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
+AT_ONCE = ("agent_framework", "langchain", "strands")
+"""Frameworks whose runs on one session go on at once. Other adapters raise a conflict, or do not know the run."""
 KILLED = [name for name in AGENTS if is_full() or name not in ("langgraph", "openai_agents", "strands")]
 """Whose process is killed: of the frameworks of the development environment one, and every one by `make full`."""
 
@@ -57,6 +64,25 @@ class TestAdapters(AdapterContract):
         if not is_full() and desk.kind is not agent_of("langchain"):
             pytest.skip("of every framework by `make full`")
         super().test_07_a_result_of_more_than_a_megabyte_is_kept(desk)
+
+    def test_runs_at_once_are_each_asked_their_own_question(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        if not any(desk.kind is agent_of(name) for name in AT_ONCE):
+            pytest.skip("its runs conflict, or the adapter does not know them")
+        desk.agent()[0].ask("Hello")
+        build, both_asked, firsts = Session.context, threading.Barrier(2, timeout=20), itertools.count()
+
+        def context(session: Session, **options: Any) -> Any:
+            if next(firsts) < 2:
+                both_asked.wait()
+            return build(session, **options)
+
+        monkeypatch.setattr(Session, "context", context)
+        questions = ["Ada is here", "Bob is here"]
+        with ThreadPoolExecutor() as threads:
+            answers = [*threads.map(lambda question: desk.agent()[0].ask(question), questions)]
+        # Bedrock takes no two messages of a user in a row, so one of them may hold both questions.
+        assert all(answer.endswith(question) for answer, question in zip(answers, questions, strict=True))
+        check_log(desk.log, desk.agent()[0].session())
 
     @pytest.fixture
     def killed(self, request: pytest.FixtureRequest, killed_runs: Path) -> Callable[[], KilledRun]:

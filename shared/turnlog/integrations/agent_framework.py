@@ -63,13 +63,19 @@ class TurnlogHistoryProvider(HistoryProvider):
 
     @reads
     def get_messages(
-        self, /, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
+        self,
+        /,
+        session_id: str | None,
+        *,
+        state: dict[str, Any] | None = None,
+        newest: int | None = None,
+        **kwargs: Any,
     ) -> list[Message]:
-        """Return the session's window; nothing for a session that is new."""
+        """Return the session's window, up to the position of a run's newest message; nothing for a session that is new."""
         session = self.session(session_id)
         if not originals.has_messages(session):
             return []
-        window = MESSAGES.window(session, self._limits)
+        window = MESSAGES.window(session, self._limits, newest=newest)
         return [*([Message("system", [window.system])] if window.system else []), *window.messages]
 
     @writes
@@ -80,22 +86,27 @@ class TurnlogHistoryProvider(HistoryProvider):
         messages: Sequence[Message],
         *,
         state: dict[str, Any] | None = None,
+        positions: list[int] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Append messages in one piece, even when the caller is cancelled."""
+        """Append messages in one piece, even when the caller is cancelled, and their positions to ``positions``."""
         session = self._log.sessions.get_or_create(self.session(session_id).id, **self._settings)
-        MESSAGES.append(session, [MESSAGES.body(message) for message in messages])
+        appended = MESSAGES.append(session, [MESSAGES.body(message) for message in messages])
+        if positions is not None:
+            positions += appended
 
     async def before_run(
         self, *, agent: SupportsAgentRun, session: AgentSession, context: SessionContext, state: dict[str, Any]
     ) -> None:
         """Append what goes in, and replace it and the history by the window."""
+        positions = list[int]()
         if context.input_messages:
-            await self.save_messages(context.session_id, context.input_messages)
+            await self.save_messages(context.session_id, context.input_messages, positions=positions)
         said = [content for message in context.input_messages for content in message.contents]
         answers = [content.function_call for content in said if content.type == "function_approval_response"]
         approved = {str(call.call_id) for call in answers if call is not None}
-        window = _without_settlements(await self.get_messages(context.session_id), approved)
+        messages = await self.get_messages(context.session_id, newest=positions[-1] if positions else None)
+        window = _without_settlements(messages, approved)
         newest = window[-1:] if context.input_messages else []
         context.input_messages[:] = newest
         context.extend_messages(self, window[: len(window) - len(newest)])

@@ -94,7 +94,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         self._limits = Limits(budget=budget, policy=policy, output_reserve=output_reserve)
         self._settings = settings if recall else {"recall": "never", **settings}
         self._window_objects = WindowObjects()
-        self._done = Newest[tuple[str, str], Messages](_MAX_KNOWN)
+        self._done = Newest[tuple[str, str], tuple[Messages, int | None]](_MAX_KNOWN)
         self._ends = Newest[str, tuple[int, str | None]](_MAX_KNOWN)
         self._sent = Newest[str, dict[str, int]](_MAX_KNOWN)
         self._restored = set[str]()
@@ -174,12 +174,15 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
             self._restored.add(newest.id)
         return {**update, "messages": restored[::-1]}
 
-    def _keep(self, state: Any, session: Session) -> None:
-        """Append new messages of the state to the log, and report messages that were edited or removed."""
+    def _keep(self, state: Any, session: Session) -> int | None:
+        """Append new messages of the state to the log, and report messages that were edited or removed.
+
+        Returns the position of the state's newest message in the log; None for a reply.
+        """
         messages, run = list[BaseMessage](state["messages"]), (session.id, state.get("turnlog_run", ""))
-        before = self._done.get(run)
+        before, position = self._done.get(run, (None, None))
         if before is not None and len(before) == len(messages) and all(map(is_, before, messages)):
-            return
+            return position
         newest = self._newest(session, messages, before)
         listed = [self._graph_message(session, message) for message in newest]
         if before is None and len(newest) == len(messages) and self._session_id is None and _is_thread():
@@ -189,8 +192,11 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         record_removals(session, before or (), messages)
         for message in messages:
             self._sent.pop(message.id or "", None)
-        self._done[run] = messages
+        last = next((message.identity for message in reversed(listed) if message is not None), None)
+        position = aligned.position(last) if last is not None and last.role != "assistant" else None
+        self._done[run] = messages, position
         self._ends[session.id] = aligned.head, messages[-1].id if messages else None
+        return position
 
     def _newest(self, session: Session, messages: Messages, before: Messages | None) -> Messages:
         """Return messages that may be new: those since `_BEFORE` messages before the last known one, or all.
@@ -233,7 +239,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         if isinstance(last, AIMessage) and last.id in self._restored:
             self._restored.discard(last.id)
             return last
-        self._keep(request.state, session)
+        newest = self._keep(request.state, session)
         own = {tool.name for tool in self.tools}
         tools = [tool for tool in request.tools if _name(tool) not in own]
         profile, system = getattr(request.model, "profile", None), request.system_message
@@ -241,7 +247,9 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         text = system.text if system is not None else ""
         schemas = [tool if isinstance(tool, dict) else convert_to_openai_tool(tool) for tool in tools]
         schemas += _output_tools(request)
-        window = limited_window(session, self._limits, FORMAT, system=text, tools=schemas, model_limit=limit)
+        window = limited_window(
+            session, self._limits, FORMAT, system=text, tools=schemas, model_limit=limit, newest=newest
+        )
         brought = {tool.get("function", {}).get("name") for tool in window.tools}
         tools += [tool for tool in request.tools if _name(tool) in own & brought]
         shown = self._window_objects.objects(session, window)

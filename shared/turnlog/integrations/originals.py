@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import takewhile
 from operator import getitem
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -232,22 +232,30 @@ def limited_window(
     system: str,
     tools: Sequence[Mapping[str, Any]],
     model_limit: int | None = None,
+    newest: int | None = None,
 ) -> WindowAnswer:
     """Build a window for a model call in which the framework's own system text and tools count.
 
     The budget is that of the limits, or the rest of the model's limit after the reserve for its output. When neither is known,
-    the reserve includes the system text.
+    the reserve includes the system text. ``newest`` is the position of the run's newest message, with which its window ends: what
+    other runs have said since is left out.
     """
     system_tokens = tokens_of_system(system)
     reserve = DEFAULT_OUTPUT_RESERVE if limits.output_reserve is None else limits.output_reserve
     budget = model_limit - reserve if limits.budget is None and model_limit else limits.budget
-    return session.context(
+    build = partial(
+        session.context,
         format=format,
         policy=limits.policy,
         tools=tools,
         budget=max(1, budget - system_tokens) if budget is not None else None,
         output_reserve=reserve + system_tokens if budget is None else None,
     )
+    window = build()
+    if newest is None or window.head == newest:
+        return window
+    end = session.page(after=newest - 1, limit=2, in_view=True).messages
+    return window if [message.position for message in end] == [newest] else build(at=newest)
 
 
 class FrameworkWindow(NamedTuple, Generic[T]):
@@ -345,10 +353,16 @@ class Originals(Generic[T]):
         return [position for answer in answers for position in range(answer.first, answer.last + 1)]
 
     def window(
-        self, session: Session, limits: Limits, *, system: str = "", tools: Sequence[JsonObject] = ()
+        self,
+        session: Session,
+        limits: Limits,
+        *,
+        system: str = "",
+        tools: Sequence[JsonObject] = (),
+        newest: int | None = None,
     ) -> FrameworkWindow[T]:
-        """Build the window for a model call. ``system`` and ``tools`` are the framework's own, and count in the budget."""
-        answer = limited_window(session, limits, FORMAT, system=system, tools=tools)
+        """Build the window for a model call. The options are those of `limited_window`."""
+        answer = limited_window(session, limits, FORMAT, system=system, tools=tools, newest=newest)
         names = {call["id"]: call["name"] for body in answer.messages for call in body.get("tool_calls") or ()}
         messages = [self.message(body, names) for body in answer.messages]
         return FrameworkWindow([message for message in messages if self._content_of(message)], str(answer.system or ""))

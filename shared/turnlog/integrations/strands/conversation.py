@@ -72,6 +72,8 @@ class TurnlogConversationManager(ConversationManager):
         """The most tokens that a window may take beside the agent's system prompt; None for as many as the limits allow."""
         self._sent: WindowAnswer | None = None
         self._done = dict[str, dict[str, bytes]]()
+        self._newest = dict[str, int | None]()
+        """Position of each agent's question or result in the log, when it is the agent's newest message."""
 
     def register_hooks(self, registry: HookRegistry, **kwargs: Any) -> None:
         super().register_hooks(registry, **kwargs)
@@ -138,7 +140,9 @@ class TurnlogConversationManager(ConversationManager):
             self._redact(changed)
         new = [message for message in listed if message.identity.id not in done]
         if new:
-            append_new(self._session(), new)
+            aligned, _ = append_new(self._session(), new)
+            last = new[-1].identity
+            self._newest[agent.agent_id] = aligned.position(last) if last.role == "user" else None
         self._done[agent.agent_id] = now
 
     def _redact(self, ids: set[str]) -> None:
@@ -153,7 +157,8 @@ class TurnlogConversationManager(ConversationManager):
     def _with_window(self, context: InvokeModelContext) -> InvokeModelContext:
         agent = cast("Agent", context.agent)
         self._sync(agent)
-        window = self._window(agent, context.system_prompt, context.tool_specs)
+        newest = self._newest.get(agent.agent_id)
+        window = self._window(agent, context.system_prompt, context.tool_specs, newest)
         self._sent = window
         brought = {tool["toolSpec"]["name"] for tool in window.tools}
         messages = [decode_message(message) for message in window.messages]
@@ -164,7 +169,9 @@ class TurnlogConversationManager(ConversationManager):
         system = _joined(context.system_prompt, window.system)
         return context.replace(messages=messages, system_prompt=system, tool_specs=tools)
 
-    def _window(self, agent: Agent, system: SystemPrompt, tools: Sequence[Any]) -> WindowAnswer:
+    def _window(
+        self, agent: Agent, system: SystemPrompt, tools: Sequence[Any], newest: int | None = None
+    ) -> WindowAnswer:
         limits, model_limit = self._limits, agent.model.context_window_limit
         if self._most is not None:
             most = self._most + tokens_of_system(_text(system))
@@ -174,7 +181,13 @@ class TurnlogConversationManager(ConversationManager):
             {"toolSpec": dict(tool)} for tool in tools if not self._recall or not Session.handles(tool["name"])
         ]
         return limited_window(
-            self._session(), limits, FORMAT, system=_text(system), tools=own_tools, model_limit=model_limit
+            self._session(),
+            limits,
+            FORMAT,
+            system=_text(system),
+            tools=own_tools,
+            model_limit=model_limit,
+            newest=newest,
         )
 
 

@@ -201,6 +201,20 @@ def test_a_fault_anywhere_and_a_retry_say_nothing_twice(harness: Harness, agents
         assert kept(log.sessions.get("desk")) == state["messages"]
 
 
+def test_a_question_with_the_id_of_an_earlier_one_is_appended_and_answered(log: Turnlog, agents: Any) -> None:
+    from langchain_core.messages import HumanMessage
+
+    model = agents.Scripted()
+    agent, session = agents.agent(log, model=model), log.sessions.of("desk")
+    for sku in ("SKU-1", "SKU-2", "SKU-2", "SKU-1"):
+        question = HumanMessage(f"What is the price of {sku}?", id="1")
+        answer = agent.invoke({"messages": [question]}, THREAD)["messages"][-1]
+        assert f"{sku} costs" in answer.text
+        texts = [message.text for message in kept(session) if message.type == "human"]
+    assert [text[-6:-1] for text in texts] == ["SKU-1", "SKU-2", "SKU-1"], "one that is asked again is there"
+    assert not list(session.history(action="message_edited"))
+
+
 def test_what_other_middleware_changes_and_removes_is_told_and_the_log_keeps_it(log: Turnlog, agents: Any) -> None:
     from langchain.agents.middleware import AgentMiddleware, SummarizationMiddleware
     from langchain_core.messages import HumanMessage

@@ -187,12 +187,13 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         listed = [self._graph_message(session, message) for message in newest]
         if before is None and len(newest) == len(messages) and self._session_id is None and _is_thread():
             leave_branch(session, listed)
-        aligned, _ = append_new(session, listed, options=self._options)
+        last = next((message.identity for message in reversed(listed) if message is not None), None)
+        is_question = before is None and last is not None and last.role == "user"
+        aligned, _ = append_new(session, listed, is_last_new=is_question, options=self._options)
         record_edits(session, listed, aligned)
         record_removals(session, before or (), messages)
         for message in messages:
             self._sent.pop(message.id or "", None)
-        last = next((message.identity for message in reversed(listed) if message is not None), None)
         position = aligned.position(last) if last is not None and last.role != "assistant" else None
         self._done[run] = messages, position
         self._ends[session.id] = aligned.head, messages[-1].id if messages else None

@@ -51,11 +51,12 @@ def align(
     *,
     is_compressed: bool,
     is_same_run: Callable[[], bool | None],
+    is_last_new: bool = False,
 ) -> Aligned:
     """Compare messages with the newest page of the log; read older pages only while no message is found.
 
     ``is_same_run`` is called when it matters: it returns whether the list is of the run that was saved before, or None when
-    that is unknown.
+    that is unknown. With ``is_last_new`` the last message is new when the log has another text under its id.
     """
     head = session.info().head
     identities = [(index, message.identity) for index, message in enumerate(messages) if message is not None]
@@ -79,7 +80,16 @@ def align(
         ids = {identity.id for identity in log if identity.id is not None}
         new = [index for index in range(start, len(listed)) if listed[index].id not in ids]
         new = new if is_compressed else _without_siblings(listed, log, start, new)
+        if is_last_new and listed and _is_changed(listed[-1], log):
+            new.append(len(listed) - 1)
     return Aligned(head, tuple(identities[index][0] for index in new), start is not None, tuple(known))
+
+
+def _is_changed(listed: Identity, log: Sequence[Identity]) -> bool:
+    """Return whether the newest message with the id of a listed one has another text, and is not redacted."""
+    same_id = (stored for stored in reversed(log) if stored.id is not None and stored.id == listed.id)
+    newest = next(same_id, listed)
+    return newest.body != listed.body and not newest.is_redacted
 
 
 def _start(
@@ -161,10 +171,10 @@ _MAX_IDS = 50
 
 
 def record_edits(session: Session, messages: Sequence[GraphMessage | None], aligned: Aligned) -> None:
-    """Record an entry in the history for each message that the log has under its id with another body."""
+    """Record an entry in the history for each message that the log has under its id, last with another body."""
     bodies = {message.identity.id: message.identity.body for message in messages if message is not None}
     for identity, position in aligned.known:
-        body = bodies.get(identity.id) if identity.id is not None else None
+        body = bodies.pop(identity.id, None) if identity.id is not None else None
         if body is not None and body != identity.body:
             details = {"message_id": identity.id, "position": position}
             session.record(EDITED, metadata=details, idempotency_key=f"edited-{position}-{_digest(body)}")
@@ -192,6 +202,7 @@ def append_new(
     *,
     is_compressed: bool = False,
     is_same_run: Callable[[], bool | None] = lambda: None,
+    is_last_new: bool = False,
     refused: Callable[[TurnlogError], None] | None = None,
     options: Options = lambda batch: {},
 ) -> tuple[Aligned, list[int]]:
@@ -202,7 +213,9 @@ def append_new(
     """
 
     def attempt() -> tuple[Aligned, list[int]]:
-        aligned = align(session, messages, is_compressed=is_compressed, is_same_run=is_same_run)
+        aligned = align(
+            session, messages, is_compressed=is_compressed, is_same_run=is_same_run, is_last_new=is_last_new
+        )
         new = [message for index in aligned.new if (message := messages[index]) is not None]
         try:
             positions, head = append_all(session, new, aligned.head, options)

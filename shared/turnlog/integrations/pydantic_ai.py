@@ -20,6 +20,7 @@ import json
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -48,6 +49,7 @@ from turnlog.integrations.sessions import SessionIndex
 _NEVER_SENT = (types.InstructionBaselinePart, types.ModelSettingsDeltaPart)
 _TYPES_OF_URLS = {"image-url": "image/*", "audio-url": "audio/*"}
 _MESSAGE = TypeAdapter[ModelMessage](ModelMessage)
+_dump, _load = partial(_MESSAGE.dump_python, mode="json"), _MESSAGE.validate_python
 _RECORDS, _PLACES = "records/", "places/"
 _EARLIER = 100  # entries before it that a stored entry names at most; they are read with one request
 _MAX_KEPT = 50
@@ -63,8 +65,8 @@ def _to_parts(message: ModelMessage) -> tuple[str, list[Part]]:
             text, failed = part.model_response_str(), part.outcome != "success"
             result = originals.tool_result(part.tool_call_id, text, is_error=failed)
             parts += originals.result_parts(result, [block for file in part.files for block in _media(file)])
-        elif isinstance(part, types.RetryPromptPart) and part.tool_name is not None:
-            parts.append(originals.tool_result(part.tool_call_id, part.model_response(), is_error=True))
+        elif isinstance(part, types.RetryPromptPart):  # Pydantic AI loads it as a part of another class
+            parts += _to_parts(_load(_dump(ModelRequest([part]))))[1]
         elif isinstance(part, types.UserPromptPart) and not isinstance(part.content, str):
             parts += [block for item in part.content for block in _blocks(item)]
         elif isinstance(content := getattr(part, "content", None), str):
@@ -133,8 +135,8 @@ def _from_parts(role: str, parts: Sequence[Part]) -> ModelMessage:
 
 MESSAGES = Originals[ModelMessage](
     "pydantic_ai",
-    dump=lambda message: _MESSAGE.dump_python(message, mode="json"),
-    load=_MESSAGE.validate_python,
+    dump=_dump,
+    load=_load,
     to_parts=_to_parts,
     from_parts=_from_parts,
     content_of=lambda message: message.parts,

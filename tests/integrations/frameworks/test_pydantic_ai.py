@@ -258,6 +258,25 @@ def test_messages_that_are_kept_again_with_a_change_branch_off_and_others_confli
         store.keep("desk", [*longer, *turn(3)])
 
 
+@pytest.mark.filterwarnings("ignore:.RetryPromptPart. is deprecated")
+def test_a_retry_prompt_comes_back_as_pydantic_ai_loads_it(harness: Harness) -> None:
+    from pydantic_ai import Conversation, ModelMessagesTypeAdapter
+    from pydantic_ai import messages as types
+
+    wrong = [{"type": "missing", "loc": ("sku",), "msg": "Field required", "input": {}}]
+    retries = [
+        types.RetryPromptPart("It must be even.", tool_name="price", tool_call_id="c1"),
+        types.RetryPromptPart(wrong, tool_name="price", tool_call_id="c1"),
+        types.RetryPromptPart("Answer in JSON."),
+    ]
+    store = store_of(harness)
+    for number, retry in enumerate(retries):
+        messages = [*turn(1)[:2], types.ModelRequest([retry]), turn(1)[-1]]
+        asyncio.run(store.save(Conversation(conversation_id=f"desk-{number}", messages=messages)))
+        loaded = asyncio.run(store_of(harness).load(f"desk-{number}")).messages
+        assert loaded == ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(messages))
+
+
 def test_a_run_that_has_not_seen_the_saved_conversation_appends_nothing(harness: Harness) -> None:
     from pydantic_ai import Agent, Conversation
     from pydantic_ai.capabilities import ProcessHistory

@@ -379,8 +379,8 @@ class TurnlogWindow(Limits, AbstractCapability[Any]):
         ]
         session = await run_to_end(lambda: self.store.keep(ctx.conversation_id or "", messages, self._history))
         window = await asyncio.to_thread(MESSAGES.window, session, self, system=system, tools=tools)
-        if not window.messages or not isinstance(window.messages[-1], ModelRequest):  # another run has said something
-            raise ConversationConflict(ctx.conversation_id or "")
+        if not await asyncio.to_thread(_ends_with, messages[-1], window.messages, session):
+            raise ConversationConflict(ctx.conversation_id or "")  # another run has said something
         # A system prompt is stored with the question that it came with, which the window may leave out.
         shown = {part.content for part in _system_prompts(window.messages)}
         before = [part for content, part in prompts.items() if content not in shown]
@@ -388,6 +388,16 @@ class TurnlogWindow(Limits, AbstractCapability[Any]):
             before.append(types.SystemPromptPart(window.system))
         request_context.messages = [*([ModelRequest(before)] if before else []), *window.messages]
         return request_context
+
+
+def _ends_with(message: ModelMessage, window: Sequence[ModelMessage], session: Session) -> bool:
+    """Return whether a window ends with a message: in whole, or in another form when it is the newest of the session."""
+    if not window or not isinstance(window[-1], ModelRequest):
+        return False
+    if _has_message(window[-1], [message]):
+        return True
+    newest = session.page(order="desc", limit=1, in_view=True, format=MESSAGES.format).messages
+    return any(_has_message(MESSAGES.message(stored.body), [message]) for stored in newest)
 
 
 def _system_prompts(messages: Sequence[ModelMessage]) -> list[types.SystemPromptPart]:

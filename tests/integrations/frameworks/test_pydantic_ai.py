@@ -214,7 +214,7 @@ def test_a_run_reads_the_whole_session_once(harness: Harness, monkeypatch: pytes
 
     def reply(messages: list[Any], info: Any) -> types.ModelResponse:
         calls.append(len(messages))
-        part = types.TextPart("12.50") if len(calls) == 6 else types.ToolCallPart("price", {}, f"c{len(calls)}")
+        part = types.TextPart("12.50") if len(calls) == 6 else types.ToolCallPart("price", {}, f"d{len(calls)}")
         return types.ModelResponse([part])
 
     def price() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import importlib
+import math
 import runpy
 import time
 from collections.abc import Iterator
@@ -165,6 +166,7 @@ def test_the_contract_of_multi_agents_and_of_deletion(either: Theirs, told: Any)
 
 def test_messages_come_back_equal_and_are_those_of_the_log(ours: Theirs, harness: Harness) -> None:
     picture = {"image": {"format": "png", "source": {"bytes": b"\x89PNG\x00"}}}
+    wide = [10**30, -math.inf, 2**63, True]  # numbers that Turnlog refuses, and some that it takes
     result = {"toolUseId": "t1", "status": "success", "content": [{"json": {"a": [1, None]}}, picture]}
     outcome = [
         {"role": "user", "content": [{"text": "see"}, picture], "tracking_id": "m-0"},
@@ -172,7 +174,7 @@ def test_messages_come_back_equal_and_are_those_of_the_log(ours: Theirs, harness
             "role": "assistant",
             "content": [
                 {"reasoningContent": {"redactedContent": b"\x01\x02"}},
-                {"toolUse": {"toolUseId": "t1", "name": "look", "input": {"bytes": "no base64!"}}},
+                {"toolUse": {"toolUseId": "t1", "name": "look", "input": {"bytes": "no base64!", "n": wide}}},
             ],
             "metadata": {"usage": {"inputTokens": 1}, "custom": {"raw": b"\x03"}},
         },

@@ -66,14 +66,14 @@ def unpacked(value: JsonValue, body: Any) -> Any:
 def _packed(value: JsonValue, places: Mapping[str, list[str | int]]) -> JsonValue:
     if isinstance(value, str) and len(value) >= _SHARED_CHARS and value in places:
         return {_AT: list(places[value])}
-    if _is_refused(value):
+    if is_refused(value):
         return {_NUMBER: json.dumps(value)}
     if isinstance(value, Mapping):
         return {f"${name}" if name.startswith("$") else name: _packed(item, places) for name, item in value.items()}
     return [_packed(item, places) for item in value] if isinstance(value, list) else value
 
 
-def _is_refused(value: object) -> bool:
+def is_refused(value: object) -> bool:
     """Return whether a value is a number that Turnlog refuses: NaN, infinity, or an integer of more than 64 bits."""
     if isinstance(value, int):
         return not MIN_INT <= value <= MAX_INT
@@ -86,7 +86,7 @@ def storable(value: Any) -> Any:
         return {name: storable(item) for name, item in value.items()}
     if isinstance(value, list):
         return [storable(item) for item in value]
-    return json.dumps(value) if _is_refused(value) else value
+    return json.dumps(value) if is_refused(value) else value
 
 
 def _texts(value: JsonValue, path: list[str | int]) -> Iterator[tuple[list[str | int], str]]:

@@ -12,6 +12,8 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import getitem
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote
 
@@ -24,6 +26,7 @@ from turnlog.agents.graph_state.messages import FRAMEWORK_METADATA
 from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
 from turnlog.core.errors import ConflictError, NotFoundError, TurnlogError
+from turnlog.integrations.originals import is_refused
 from turnlog.integrations.sessions import KeptDocuments, stored_ids
 from turnlog.integrations.strands.storage import PartedValues
 from turnlog.sessions.message_models import StoredMessage
@@ -36,6 +39,8 @@ FORMAT = "bedrock_converse"
 STRANDS_METADATA = "strands"
 assert STRANDS_METADATA in FRAMEWORK_METADATA  # noqa: S101 - alignment knows these messages by their ids
 _BODY = ("role", "content")
+_DECODED: Mapping[str, Callable[[str], Any]] = {"bytes": base64.b64decode, "numbers": json.loads}
+"""What a body has as text, by the metadata's name for its places, and how to read the text."""
 _MAX_ID = 128
 _MEDIA = ("image", "document", "video", "audio")
 _SESSION = "strands/session"
@@ -44,10 +49,10 @@ _AGENTS, _MULTI, _UPDATES = "strands/agents/", "strands/multi_agents/", "strands
 
 def body_of(message: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the body of a message for the log, and the metadata that `message_of` needs to restore it."""
-    places = list[list[str | int]]()
+    places: dict[str, Any] = {kind: list[list[str | int]]() for kind in _DECODED}
     body = {name: _plain(message[name], (name,), places) for name in _BODY if name in message}
     rest = {name: value for name, value in message.items() if name not in (*_BODY, "tracking_id")}
-    own_fields = {"bytes": places, "rest": encode_bytes_values(rest)}
+    own_fields = {**places, "rest": encode_bytes_values(rest)}
     return body, {name: value for name, value in own_fields.items() if value}
 
 
@@ -66,11 +71,10 @@ def message_of(stored: StoredMessage) -> Message:
     """Return a stored message as Strands gave it."""
     own_fields = (stored.metadata or {}).get(STRANDS_METADATA) or {}
     message: dict[str, Any] = copy.deepcopy(stored.body)
-    for place in own_fields.get("bytes", ()):
-        holder: Any = message
-        for step in place[:-1]:
-            holder = holder[step]
-        holder[place[-1]] = base64.b64decode(holder[place[-1]])
+    for kind, decoded in _DECODED.items():
+        for *steps, last in own_fields.get(kind, ()):
+            holder: Any = reduce(getitem, steps, message)
+            holder[last] = decoded(holder[last])
     tracking_id = stored.id if stored.id is not None else own_fields.get("tracking_id")
     if tracking_id is not None:
         message["tracking_id"] = tracking_id
@@ -104,10 +108,13 @@ def _block(block: Mapping[str, Any]) -> dict[str, Any]:
     return decoded
 
 
-def _plain(value: Any, place: Sequence[str | int], places: list[list[str | int]]) -> Any:
+def _plain(value: Any, place: Sequence[str | int], places: Mapping[str, list[list[str | int]]]) -> Any:
     if isinstance(value, bytes | bytearray):
-        places.append(list(place))
+        places["bytes"].append(list(place))
         return base64.b64encode(value).decode("ascii")
+    if is_refused(value):
+        places["numbers"].append(list(place))
+        return json.dumps(value)
     if isinstance(value, Mapping):
         return {name: _plain(member, (*place, name), places) for name, member in value.items()}
     if isinstance(value, list | tuple):

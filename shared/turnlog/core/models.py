@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
@@ -79,17 +80,34 @@ At: TypeAlias = Annotated[
 """A position, or a time (RFC 3339)."""
 
 
-class Body(BaseModel):
+_BUILDING = threading.RLock()
+
+
+class _Deferred(BaseModel):
+    """A model that is built at first use, by one thread.
+
+    In Pydantic before 2.14 two threads may build a model at once, and a third then validates by the rules of the base class.
+    """
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    @classmethod
+    def model_rebuild(cls, *, force: bool = False, **options: Any) -> bool | None:
+        with _BUILDING:
+            return super().model_rebuild(force=force, **options)
+
+
+class Body(_Deferred):
     """A request body. Unknown fields are refused, so that a field of a later version is never ignored silently."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Answer(BaseModel):
+class Answer(_Deferred):
     """An answer, to which later versions may add fields. ``answer["field"]`` reads the same as ``answer.field``."""
 
     # Every field is in each answer, so a schema says that each is required. An answer that leaves one out turns this off.
-    model_config = ConfigDict(frozen=True, defer_build=True, json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     def __getitem__(self, name: str) -> Any:
         if name not in type(self).model_fields:

@@ -667,6 +667,31 @@ def test_an_answer_of_responses_that_has_failed_says_why(session: Session, event
         run.resume()
 
 
+def test_an_error_that_a_gateway_sends_without_choices_is_told(session: Session) -> None:
+    answers = iter([{"choices": None, "error": {"code": 429, "message": "Slow down."}}, {"choices": None}])
+    run = session.run(lambda window: next(answers))
+    with pytest.raises(UnavailableError, match=r"answer has failed: Slow down\."):
+        run.send("hi")
+    with pytest.raises(InvalidInputError, match="gave no message"):
+        run.resume()
+
+
+def test_an_error_of_a_tool_that_has_no_text_is_a_result(session: Session) -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    def look_up() -> None:
+        raise MuteError
+
+    call = {"id": "c", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    answers = iter(
+        [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "assistant", "content": "ok"}]
+    )
+    assert session.run(lambda window: next(answers), {"look_up": look_up}).send("hi").status == "final"
+    assert "MuteError: an error without a text" in str([message.body for message in session.messages()])
+
+
 PROVIDER_ERRORS: dict[str, dict[str, Any]] = {
     "openai_chat": {"error": {"message": "Rate limit: retry in 20 s.", "code": 429}},
     "anthropic": {"type": "error", "error": {"type": "overloaded_error", "message": "Rate limit: retry in 20 s."}},

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from turnlog.agents.graph_state.messages import to_graph_message
-from turnlog.agents.streams import as_mapping, mapping_or_empty, usage_of
+from turnlog.agents.streams import as_mapping, list_or_empty, mapping_or_empty, usage_of
 from turnlog.client import is_answer, is_model, python_json
 from turnlog.core.errors import InvalidInputError, RunLostError
 from turnlog.core.json_values import JsonObject
@@ -225,7 +225,11 @@ def text_of(value: object) -> str:
 
 def error_text(error: BaseException) -> str:
     """Return an error as text for the model, cut to `MAX_ERROR_CHARS`."""
-    return f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - the error of a tool, which may be of any class
+        text = "an error without a text"
+    return f"{type(error).__name__}: {text}"[:MAX_ERROR_CHARS]
 
 
 class Hooks:
@@ -307,9 +311,10 @@ def _counted(usage: Mapping[str, Any], format: str) -> Mapping[str, float] | Non
 
 def failure_of(value: Any, reply: Reply) -> str | None:
     """Return why a whole answer has failed, in its provider's words or empty; None for an answer that has not failed."""
-    if reply.finish_reason != "failed" or isinstance(value, Reply | Sequence):
+    if isinstance(value, Reply | Sequence):
         return None
-    return string_of(mapping_or_empty(as_mapping(value).get("error")).get("message"))
+    text = string_of(mapping_or_empty(as_mapping(value).get("error")).get("message"))
+    return text if reply.finish_reason == "failed" or (text and not reply.messages) else None
 
 
 NOT_A_MESSAGE = "not_a_message"
@@ -380,7 +385,7 @@ def _plain_lists(message: Mapping[str, Any]) -> Mapping[str, Any]:
 def _chat(answer: Mapping[str, Any]) -> Reply | None:
     if "choices" not in answer:
         return None
-    choices = answer["choices"]
+    choices = list_or_empty(answer["choices"])
     if len(choices) > 1:
         detail = f"the answer has {len(choices)} choices, and a log takes one reply: append(answer.choices[0].message)"
         raise InvalidInputError(detail, code="several_choices")

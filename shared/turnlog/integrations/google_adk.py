@@ -42,6 +42,7 @@ from turnlog.client.model import Session as Log
 from turnlog.client.model import Turnlog
 from turnlog.core import errors
 from turnlog.core.json_values import canonical_json
+from turnlog.core.token_bounds import upper_bound_tokens
 from turnlog.integrations import originals
 from turnlog.integrations.originals import FORMAT, FrameworkWindow, Limits, Originals, Part
 from turnlog.integrations.sessions import KeptDocuments, session_id_of, sync_log
@@ -354,13 +355,16 @@ async def _contents_of(context: InvocationContext, events: list[Event], model: s
     return request.contents
 
 
-def _sees_all(context: InvocationContext) -> bool:
-    """Return whether ADK shows the agent of a context all events. A window tells of any of them."""
+def _sees_part(context: InvocationContext) -> bool:
+    """Return whether ADK shows the agent of a context a part of the events alone. A window tells of any of them."""
     agent: Any = context.agent
-    if context.branch or context.isolation_scope or agent.include_contents != "default" or agent.mode == "single_turn":
-        return False
-    # Agents and nodes that a tool runs have a branch NAME@CALL, which their callers do not see.
-    return not any(event.isolation_scope or "@" in (event.branch or "") for event in context.session.events)
+    is_inner = bool(context.branch or context.isolation_scope)
+    return is_inner or agent.include_contents != "default" or agent.mode == "single_turn"
+
+
+def _has_hidden(session: Session) -> bool:
+    """Return whether a session has events that only agents and nodes within it see. A tool's have a branch NAME@CALL."""
+    return any(event.isolation_scope or "@" in (event.branch or "") for event in session.events)
 
 
 def _added(sent: Sequence[types.Content], own: Sequence[types.Content]) -> list[tuple[int, types.Content]] | None:
@@ -390,8 +394,8 @@ class TurnlogWindowPlugin(Limits, BasePlugin):
     """Sends the model the session's window in place of all events, and of it what ADK shows to the agent.
 
     ``budget``, ``policy`` and ``output_reserve`` are those of `Session.context`; the agent's instructions and tools, and what tools
-    add to the request, count in the budget. A request stays as it is while all events fit, when the agent does not see all events
-    of the session, and when the service does not have the session, such as that of an `AgentTool`.
+    add to the request, count in the budget. A request stays as it is while all events fit, when the agent is shown a part of the
+    events alone, and when the service does not have the session, such as that of an `AgentTool`.
     """
 
     service: TurnlogSessionService
@@ -402,7 +406,7 @@ class TurnlogWindowPlugin(Limits, BasePlugin):
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequest) -> None:
         context, model = callback_context._invocation_context, llm_request.model
         session = context.session
-        if not _sees_all(context):
+        if _sees_part(context) or (_has_hidden(session) and self._fits(llm_request)):
             return
         added = _added(llm_request.contents, await _contents_of(context, session.events, model))
         if added is None:
@@ -422,6 +426,13 @@ class TurnlogWindowPlugin(Limits, BasePlugin):
         # ADK presents replies of other agents as context.
         events = _with_newest_result_last(window.messages, session.events[-1:])
         llm_request.contents = _with_added(await _contents_of(context, events, model), added)
+
+    def _fits(self, request: LlmRequest) -> bool:
+        """Return whether a request is within the budget, if there is one."""
+        config, contents = request.config, request.contents
+        texts = [*map(str, [config.system_instruction or "", *(config.tools or ())])]
+        texts += [content.model_dump_json(exclude_none=True) for content in contents]
+        return self.budget is not None and sum(map(upper_bound_tokens, texts)) <= self.budget
 
     async def _window(
         self, session: Session, request: LlmRequest, added: Sequence[types.Content]

@@ -546,3 +546,32 @@ def test_an_agent_that_does_not_see_all_events_is_sent_what_adk_sends_it(harness
     plain, sent = (asyncio.run(requests_of(harness, agent_of, reply, budget)) for budget in (None, 5_000))
     # Replies of agents that run at once come in any order.
     assert sorted(map(str, sent)) == sorted(map(str, plain)) and len(str(plain)) > 20_000
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("mode", ["single_turn", "task"])
+def test_an_agent_that_another_one_has_worked_for_is_still_sent_windows(harness: Harness, mode: str) -> None:
+    from google.adk.agents import LlmAgent
+    from google.genai import types
+
+    def agent_of(model_of: Any) -> Any:
+        left = LlmAgent(name="left", description="looks", model=model_of("left"), mode=mode)
+        return LlmAgent(name="desk", model=model_of("desk"), tools=[look], sub_agents=[left])
+
+    def reply(name: str, number: int) -> Any:
+        if name == "left":
+            return [part_of("finish_task", result="done")] if mode == "task" else [types.Part(text="done")]
+        return (
+            [part_of("left", request="a")] if number == 1 else [part_of("look", page=number) if number < 16 else "ok"]
+        )
+
+    def requests(budget: int | None) -> list[Any]:
+        sent = asyncio.run(requests_of(harness, agent_of, lambda *asked: parts(reply(*asked)), budget))
+        return [contents for name, contents in sent if name == "desk"]
+
+    def parts(said: list[Any]) -> list[Any]:
+        return [types.Part(text=part) if isinstance(part, str) else part for part in said]
+
+    plain, windows = requests(None), requests(5_000)
+    assert len(windows) == len(plain) and windows[:3] == plain[:3], "what fits is sent as ADK sends it"
+    assert len(str(windows[-2])) < len(str(plain[-2])) * 0.6

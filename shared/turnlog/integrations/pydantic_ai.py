@@ -37,7 +37,7 @@ from pydantic_ai.conversation_store import (
 
 from turnlog.agents.graph_state.messages import Newest
 from turnlog.client import python_json
-from turnlog.client.async_calls import in_thread, reads, run_to_end, writes
+from turnlog.client.async_calls import reads, run_to_end, writes
 from turnlog.client.documents import Document
 from turnlog.client.model import Session, Turnlog
 from turnlog.core.errors import DocumentChangedError, HeadMismatchError
@@ -185,8 +185,8 @@ class TurnlogConversationStore(ConversationStore):
     ) -> Session:
         """Append the messages that the session does not have, and return it. Messages that differ from the session's branch off.
 
-        Raises `ConversationConflict` when the session has messages after all of these: another run has said them; and when
-        neither these nor the ``history`` with which the run began have the message that the saved conversation ends with.
+        Raises `ConversationConflict` when the session has messages after all of these: another run has said them; and when the
+        conversation is saved, and the ``history`` with which the run began has none of its messages.
         """
         session = self._log.sessions.get_or_create(self._index.id_of(conversation_id), **self._settings)
         head, kept = session.info().head, self._kept.get(session.id)
@@ -197,23 +197,14 @@ class TurnlogConversationStore(ConversationStore):
                 new = [MESSAGES.body(message) for message in messages[len(kept.digests) :]]
                 positions = MESSAGES.append(session, new, head)
             else:
-                known = MESSAGES.stored(session)
-                if not _has_message(self._saved_end(conversation_id, known), [*history, *messages]):
+                known, begun = [message for _, message in MESSAGES.stored(session)], [*map(_to_parts, history)]
+                if self._is_saved(conversation_id) and not any(_to_parts(message) in begun for message in known):
                     raise ConversationConflict(conversation_id)
-                positions = _compared(session, [message for _, message in known], messages, head)
+                positions = _compared(session, known, messages, head)
         except HeadMismatchError as error:
             raise ConversationConflict(conversation_id) from error
         self._kept[session.id] = _Kept(positions[-1] if positions else head, digests)
         return session
-
-    def _saved_end(self, conversation_id: str, known: Sequence[tuple[int, ModelMessage]]) -> ModelMessage | None:
-        """Return the message that the saved conversation ends with, from the messages in view if it is there; None without any."""
-        record, _ = self._record(conversation_id)
-        place = self._place(record.head_id) if record is not None else None
-        if record is None or place is None:
-            return None
-        in_view = next((message for position, message in known if position == place["position"]), None)
-        return in_view or self._history(record.head_id, limit=1)[0].message
 
     @reads
     def read_record(self, conversation_id: str) -> ConversationRecord | None:
@@ -261,7 +252,8 @@ class TurnlogConversationStore(ConversationStore):
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         return (await self.read_history(entry_id, limit=1))[0]
 
-    def _history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
+    @reads
+    def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
         entries, messages = list[ConversationEntry](), dict[int, ModelMessage]()
         places, entry_id, session = dict[str, Any](), head_id, None
         while entry_id is not None and (limit is None or len(entries) < limit):
@@ -279,7 +271,9 @@ class TurnlogConversationStore(ConversationStore):
             entry_id = place["parent"]
         return entries[::-1]
 
-    read_history = in_thread(_history)
+    def _is_saved(self, conversation_id: str) -> bool:
+        record, _ = self._record(conversation_id)
+        return record is not None and record.head_id is not None
 
     def _session_at(self, conversation_id: str, place: Mapping[str, Any] | None) -> Session:
         """Return the session of a conversation; one that begins in another conversation is a fork of its session."""

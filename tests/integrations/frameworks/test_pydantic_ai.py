@@ -277,6 +277,32 @@ def test_a_retry_prompt_comes_back_as_pydantic_ai_loads_it(harness: Harness) -> 
         assert loaded == ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(messages))
 
 
+@pytest.mark.parametrize("change", ["asked again", "reply edited"])
+def test_a_saved_conversation_that_its_program_has_changed_goes_on(harness: Harness, change: str) -> None:
+    from pydantic_ai import Agent, Conversation
+    from pydantic_ai.messages import ModelResponse, TextPart
+    from pydantic_ai.models.function import FunctionModel
+
+    from turnlog.integrations.pydantic_ai import TurnlogWindow
+
+    async def run(store: Any, *capabilities: Any) -> list[str]:
+        agent = Agent(FunctionModel(lambda messages, info: turn(1)[-1]), capabilities=capabilities)
+        conversation = Conversation(conversation_id="desk")
+        for question in ("first", "second", "third"):
+            if question == "third":
+                if change == "asked again":
+                    conversation.messages = conversation.messages[:-2]
+                else:
+                    conversation.messages[-1] = ModelResponse([TextPart("edited")])
+            await store.save(await agent.run(question, conversation=conversation))
+            conversation = await store.load("desk")
+        return [str(part.content) for message in conversation.messages for part in message.parts]
+
+    store = store_of(harness)
+    shown_here = asyncio.run(run(store, TurnlogWindow(store, budget=2_000)))
+    assert shown_here == asyncio.run(run(stores.InMemoryConversationStore()))
+
+
 def test_a_run_that_has_not_seen_the_saved_conversation_appends_nothing(harness: Harness) -> None:
     from pydantic_ai import Agent, Conversation
     from pydantic_ai.capabilities import ProcessHistory

@@ -356,19 +356,19 @@ async def _contents_of(context: InvocationContext, events: list[Event], model: s
 
 
 def _sees_part(context: InvocationContext) -> bool:
-    """Return whether ADK shows the agent of a context a part of the events alone. A window tells of any of them."""
+    """Return whether ADK shows the agent of a context only some of the events. A window would tell it of all."""
     agent: Any = context.agent
     is_inner = bool(context.branch or context.isolation_scope)
     return is_inner or agent.include_contents != "default" or agent.mode == "single_turn"
 
 
 def _has_hidden(session: Session) -> bool:
-    """Return whether a session has events that only agents and nodes within it see. A tool's have a branch NAME@CALL."""
+    """Return whether a session has events that only its inner agents see. Those that a tool runs have a branch NAME@CALL."""
     return any(event.isolation_scope or "@" in (event.branch or "") for event in session.events)
 
 
 def _added(sent: Sequence[types.Content], own: Sequence[types.Content]) -> list[tuple[int, types.Content]] | None:
-    """Return what a request has beyond ``own``, each with how many of these are behind it; None when it lacks some of them."""
+    """Return what a request has beyond ``own``, each with the number of own contents behind it; None when it lacks some of them."""
     added, place = list[tuple[int, types.Content]](), 0
     for content in sent:
         if own[place : place + 1] == [content]:
@@ -379,7 +379,7 @@ def _added(sent: Sequence[types.Content], own: Sequence[types.Content]) -> list[
 
 
 def _with_added(window: list[types.Content], added: Sequence[tuple[int, types.Content]]) -> list[types.Content]:
-    """Return a window's contents with what `_added` has returned, as far from the end, and never between call and result."""
+    """Insert what `_added` has returned into a window: as far from the end as it was, and never between call and result."""
     merged, end = list[types.Content](), len(window)
     for behind, content in reversed(added):
         begin = max(0, min(end, len(window) - behind))

@@ -171,7 +171,7 @@ _MAX_IDS = 50
 
 
 def record_edits(session: Session, messages: Sequence[GraphMessage | None], aligned: Aligned) -> None:
-    """Record an entry in the history for each message that the log has under its id, last with another body."""
+    """Record an entry in the history for each message whose newest version in the log, by its id, has another body."""
     bodies = {message.identity.id: message.identity.body for message in messages if message is not None}
     for identity, position in aligned.known:
         body = bodies.pop(identity.id, None) if identity.id is not None else None

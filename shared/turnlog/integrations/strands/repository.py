@@ -40,7 +40,7 @@ STRANDS_METADATA = "strands"
 assert STRANDS_METADATA in FRAMEWORK_METADATA  # noqa: S101 - alignment knows these messages by their ids
 _BODY = ("role", "content")
 _DECODED: Mapping[str, Callable[[str], Any]] = {"bytes": base64.b64decode, "numbers": json.loads}
-"""What a body has as text, by the metadata's name for its places, and how to read the text."""
+"""Values that a body holds as text, and how to read them. The metadata has the places of each kind."""
 _MAX_ID = 128
 _MEDIA = ("image", "document", "video", "audio")
 _SESSION = "strands/session"

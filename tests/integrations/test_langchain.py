@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import runpy
 from collections.abc import Iterator
@@ -128,8 +129,8 @@ def test_a_reply_is_kept_with_its_window_and_what_the_provider_counted(
         calls[1]["usage"],
     ]
     assert [bool(call.get("window")) for call in calls] == [False, True, False, True]
-    done, ends, sent = caches
-    assert (dict(done), list(ends), dict(sent)) == ({}, ["desk"], {}), (
+    done, ends, sent, begun = caches
+    assert (dict(done), list(ends), dict(sent), dict(begun)) == ({}, ["desk"], {}, {}), (
         "of a run only the end of its log stays in memory"
     )
 
@@ -213,6 +214,27 @@ def test_a_question_with_the_id_of_an_earlier_one_is_appended_and_answered(log: 
         texts = [message.text for message in kept(session) if message.type == "human"]
     assert [text[-6:-1] for text in texts] == ["SKU-1", "SKU-2", "SKU-1"], "one that is asked again is there"
     assert not list(session.history(action="message_edited"))
+
+
+def test_a_question_that_another_middleware_edits_is_stored_once_when_the_run_goes_on_elsewhere(
+    log: Turnlog, agents: Any
+) -> None:
+    from langchain.agents import create_agent
+    from langchain.agents.middleware import PIIMiddleware
+    from langchain_core.messages import HumanMessage
+
+    class Down(agents.Scripted):  # type: ignore[misc]
+        def _generate(self, *arguments: Any, **options: Any) -> Any:
+            raise ConnectionError
+
+    checkpoints, asked_once = saver(), {"messages": [HumanMessage("What is the price of SKU-1? a@b.co", id="1")]}
+    for model, values in ((Down(), asked_once), (agents.Scripted(), None)):
+        middleware = [agents.TurnlogMiddleware(log), PIIMiddleware("email")]
+        agent = create_agent(model, [agents.price], middleware=middleware, checkpointer=checkpoints)
+        with contextlib.suppress(ConnectionError):
+            agent.invoke(values, THREAD)
+    texts = [message.text for message in kept(log.sessions.of("desk")) if message.type == "human"]
+    assert texts == ["What is the price of SKU-1? a@b.co"]
 
 
 def test_what_other_middleware_changes_and_removes_is_told_and_the_log_keeps_it(log: Turnlog, agents: Any) -> None:

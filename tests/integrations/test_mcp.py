@@ -79,23 +79,25 @@ def test_a_text_that_is_json_stays_a_text(harness: Harness) -> None:
 
     log = harness.log()
     talked(log)
-    once = {"session_id": "desk", "content": "[1]", "idempotency_key": "null"}
+    once = {"session_id": "desk", "content": "[1]", "idempotency_key": "[1]"}
     answers = asyncio.run(
         asked(
             make_server(log),
             (
                 "create_session",
-                {"session_id": "null", "system": '{"persona": "clerk"}', "title": "[1]", "policy": None},
+                {"session_id": "new", "system": '{"persona": "clerk"}', "title": "null", "policy": "null"},
             ),
             ("append_message", once),
             ("append_message", once),
             ("recall_tool_call", {"session_id": "desk", "ref": "3.0", "pattern": "[b]akery", "max_tokens": "null"}),
+            ("recall_tool_call", {"session_id": "desk", "ref": "null", "call_id": "c1"}),
+            ("list_sessions", {"cursor": "null"}),
             ("build_context", {"session_id": "desk", "query": '["parcel"]', "policy": "recall"}),
         )
     )
     assert [text for text, is_error in answers if is_error] == []
-    session = log.sessions.get("null")
-    assert (session.info().title, session.context().messages[0]["content"]) == ("[1]", '{"persona": "clerk"}')
+    session = log.sessions.get("new")
+    assert (session.info().title, session.context().messages[0]["content"]) == ("null", '{"persona": "clerk"}')
     assert answers[1] == answers[2] and list(log.sessions.get("desk").messages())[-1].body["content"] == "[1]"
     assert "at the bakery" in answers[3][0] and "line one" not in answers[3][0]
 

@@ -37,7 +37,7 @@ class Owner:
     def of(cls, tenant: str, user: str) -> Owner:
         """Return the owner for two non-empty names (role ARNs, e-mails, ``auth0|…``). Distinct names never share an id.
 
-        Raises `InvalidInputError` for what is no text, and for half a character (a lone surrogate), which no store can keep.
+        Raises `InvalidInputError` for a value that is no text, and for a text with half a character (a lone surrogate).
         """
         for name in (tenant, user):
             if not isinstance(name, str):

@@ -343,7 +343,7 @@ def _with_newest_result_last(events: list[Event], newest: Sequence[Event]) -> li
 
 
 async def _contents_of(context: InvocationContext, events: list[Event], model: str | None) -> list[types.Content]:
-    """Return what ADK sends the agent of a context, had the session these events."""
+    """Return the contents that ADK would send the agent of a context for these events."""
     request = LlmRequest(model=model)
     shown = context.model_copy(update={"session": context.session.model_copy(update={"events": events})})
     processors = [contents.request_processor, _nl_planning.request_processor]
@@ -391,7 +391,7 @@ def _with_added(window: list[types.Content], added: Sequence[tuple[int, types.Co
 
 @dataclass(eq=False)
 class TurnlogWindowPlugin(Limits, BasePlugin):
-    """Sends the model the session's window in place of all events, and of it what ADK shows to the agent.
+    """Sends the model the session's window when its events exceed the budget, and of it what ADK shows to the agent.
 
     ``budget``, ``policy`` and ``output_reserve`` are those of `Session.context`; the agent's instructions and tools, and what tools
     add to the request, count in the budget. A request stays as it is while all events fit, when the agent is shown a part of the
@@ -409,16 +409,18 @@ class TurnlogWindowPlugin(Limits, BasePlugin):
         if _sees_part(context) or (_has_hidden(session) and self._fits(llm_request)):
             return
         added = _added(llm_request.contents, await _contents_of(context, session.events, model))
-        if added is None:
-            return
+        if added is None:  # another plugin has changed what ADK sends
+            if self._fits(llm_request):
+                return
+            added = []
         try:
             window = await self._window(session, llm_request, [content for _, content in added])
         except errors.NotFoundError:  # ADK runs an `AgentTool` in a session that is in memory alone
             return
         if window.system:
             llm_request.append_instructions([window.system])
-        whole = {event.id for event in window.messages}
-        if all(event.id in whole for event in session.events if event.content and event.content.parts):
+        sent = {event.id for event in session.events if event.content and event.content.parts}
+        if sent == {event.id for event in window.messages}:
             return
         for event in window.messages:
             if event.author == _SHORTENED:

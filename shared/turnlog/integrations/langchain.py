@@ -97,6 +97,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         self._done = Newest[tuple[str, str], tuple[Messages, int | None]](_MAX_KNOWN)
         self._ends = Newest[str, tuple[int, str | None]](_MAX_KNOWN)
         self._sent = Newest[str, dict[str, int]](_MAX_KNOWN)
+        self._begun = Newest[str, bool](_MAX_KNOWN)
         self._restored = set[str]()
 
     def before_agent(self, state: State, runtime: Runtime[Any]) -> dict[str, Any]:
@@ -109,6 +110,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         session = self._session()
         self._keep(state, session)
         self._done.pop((session.id, state.get("turnlog_run", "")), None)
+        self._begun.pop(state.get("turnlog_run", ""), None)
 
     abefore_agent = in_thread(before_agent)
     abefore_model = in_thread(before_model)
@@ -156,6 +158,7 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         """
         self._log.sessions.get_or_create(session.id, **self._settings)
         update: dict[str, Any] = {"turnlog_run": _IDS.new_id()}
+        self._begun[update["turnlog_run"]] = True
         if state["messages"]:
             return update
         restored = list[BaseMessage]()
@@ -188,7 +191,9 @@ class TurnlogMiddleware(AgentMiddleware[State, Any, Any]):
         if before is None and len(newest) == len(messages) and self._session_id is None and _is_thread():
             leave_branch(session, listed)
         last = next((message.identity for message in reversed(listed) if message is not None), None)
-        is_question = before is None and last is not None and last.role == "user"
+        # A run that goes on in another process has its question in the log, maybe in the words of before a middleware.
+        is_first = before is None and run[1] in self._begun
+        is_question = is_first and last is not None and last.role == "user"
         aligned, _ = append_new(session, listed, is_last_new=is_question, options=self._options)
         record_edits(session, listed, aligned)
         record_removals(session, before or (), messages)

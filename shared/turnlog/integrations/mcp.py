@@ -44,6 +44,7 @@ _INSTRUCTIONS = (
     "search_history finds messages by words; recall_tool_call returns a tool call with its result by its ref, such as 12.0. "
     "search_memories finds what is known about the user from earlier sessions."
 )
+_WORDS = frozenset({"title", "system", "query", "pattern"})
 _MESSAGES = 100
 """Messages in a resource: the newest."""
 
@@ -204,12 +205,16 @@ def _tool(function: Callable[..., Any], hints: ToolAnnotations, *, structured: b
 
 
 class _ToolMetadata(FuncMetadata):
-    """Metadata of a tool whose texts stay as they were sent. The SDK parses those that are JSON, such as ``null`` and ``[12]``."""
+    """Metadata of a tool whose texts stay as they were sent. The SDK would parse those that are JSON, such as ``[12]``.
+
+    Clients send ``null`` for an argument that is absent; only in a text for people it is a word.
+    """
 
     def pre_parse_json(self, data: dict[str, Any]) -> dict[str, Any]:
         fields = self.arg_model.model_fields
         texts = {name for name in data.keys() & fields.keys() if str in get_args(fields[name].annotation)}
-        return super().pre_parse_json(data) | {name: data[name] for name in texts}
+        kept = {name: data[name] for name in texts if data[name] != "null" or name in _WORDS}
+        return super().pre_parse_json(data) | kept
 
 
 def _session_tools(log: Turnlog, only: str | None) -> list[Tool]:

@@ -237,8 +237,8 @@ def limited_window(
     """Build a window for a model call in which the framework's own system text and tools count.
 
     The budget is that of the limits, or the rest of the model's limit after the reserve for its output. When neither is known,
-    the reserve includes the system text. ``newest`` is the position of the run's newest message, with which its window ends: what
-    other runs have said since is left out.
+    the reserve includes the system text. ``newest`` is the position of the run's newest message: the window is built as if the log
+    ended there.
     """
     system_tokens = tokens_of_system(system)
     reserve = DEFAULT_OUTPUT_RESERVE if limits.output_reserve is None else limits.output_reserve

@@ -40,7 +40,7 @@ def session_id_of(*parts: str) -> str:
     name = "/".join(parts)
     if all(part and "/" not in part for part in parts) and is_session_id(name) and not name.startswith(_MAPPED):
         return name
-    # A part may have the NUL that separates parts. The id of such parts is shorter, so that no others have it.
+    # A part may have the NUL that separates parts. Such names get an id that is one character shorter, so it equals no other.
     return digest_id("\0".join(parts)) if "\0" not in name else digest_id(json.dumps(parts))[:-1]
 
 

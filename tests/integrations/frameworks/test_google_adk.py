@@ -407,8 +407,10 @@ def test_the_plugin_sends_late_results_and_confirmed_calls_as_adk_does(harness: 
     assert with_plugin == asyncio.run(run("two", has_plugin=False))
 
 
-async def requests_of(harness: Harness, agent_of: Any, reply: Any, budget: int | None) -> list[tuple[str, list[Any]]]:
-    """Run two turns, and return each request as the model's name and contents; without a budget there is no plugin.
+async def requests_of(
+    harness: Harness, agent_of: Any, reply: Any, budget: int | None, *before: Any
+) -> list[tuple[str, list[Any]]]:
+    """Run two turns, and return each request as the model's name and contents; without a budget there are no plugins.
 
     ``agent_of`` makes the agent from a function that makes a model by its name; ``reply`` the parts that a model says to its n-th
     request.
@@ -431,7 +433,7 @@ async def requests_of(harness: Harness, agent_of: Any, reply: Any, budget: int |
             yield LlmResponse(content=types.Content(role="model", parts=reply(self.model, number)))
 
     service, artifacts, session_id = service_of(harness), InMemoryArtifactService(), f"of-{budget}"
-    plugins = [TurnlogWindowPlugin(service, budget=budget)] if budget else []
+    plugins = [*before, TurnlogWindowPlugin(service, budget=budget)] if budget else []
     app = App(name="desk", root_agent=agent_of(lambda name: Scripted(model=name)), plugins=plugins)
     runner = Runner(app=app, session_service=service, artifact_service=artifacts)
     await service.create_session(**APP, session_id=session_id, state={"tone": "kind"})
@@ -575,3 +577,27 @@ def test_an_agent_that_another_one_has_worked_for_is_still_sent_windows(harness:
     plain, windows = requests(None), requests(5_000)
     assert len(windows) == len(plain) and windows[:3] == plain[:3], "what fits is sent as ADK sends it"
     assert len(str(windows[-2])) < len(str(plain[-2])) * 0.6
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_request_that_another_plugin_has_cut_is_still_within_the_budget(harness: Harness) -> None:
+    from google.adk.agents import LlmAgent
+    from google.adk.plugins.base_plugin import BasePlugin
+    from google.genai import types
+
+    class Cutting(BasePlugin):
+        async def before_model_callback(self, *, callback_context: Any, llm_request: Any) -> None:
+            if len(llm_request.contents) > 20:
+                del llm_request.contents[1:3]
+
+    def agent_of(model_of: Any) -> Any:
+        return LlmAgent(name="desk", model=model_of("desk"), tools=[look])
+
+    def reply(name: str, number: int) -> Any:
+        return [part_of("look", page=number) if number < 16 else types.Part(text="ok")]
+
+    plain, windows = (
+        asyncio.run(requests_of(harness, agent_of, reply, None)),
+        asyncio.run(requests_of(harness, agent_of, reply, 5_000, Cutting(name="cutting"))),
+    )
+    assert len(windows) == len(plain) and len(str(windows[-1])) < len(str(plain[-1])) * 0.6

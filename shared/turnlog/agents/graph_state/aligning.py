@@ -86,7 +86,7 @@ def align(
 
 
 def _is_changed(listed: Identity, log: Sequence[Identity]) -> bool:
-    """Return whether the newest message with the id of a listed one has another text, and is not redacted."""
+    """Return whether the log's newest message with the id of a listed one has another text and is not redacted."""
     same_id = (stored for stored in reversed(log) if stored.id is not None and stored.id == listed.id)
     newest = next(same_id, listed)
     return newest.body != listed.body and not newest.is_redacted

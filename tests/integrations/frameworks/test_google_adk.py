@@ -408,7 +408,7 @@ def test_the_plugin_sends_late_results_and_confirmed_calls_as_adk_does(harness: 
 
 
 async def requests_of(
-    harness: Harness, agent_of: Any, reply: Any, budget: int | None, *before: Any
+    harness: Harness, agent_of: Any, reply: Any, budget: int | None, *before: Any, **options: Any
 ) -> list[tuple[str, list[Any]]]:
     """Run two turns, and return each request as the model's name and contents; without a budget there are no plugins.
 
@@ -441,7 +441,7 @@ async def requests_of(
     await artifacts.save_artifact(**APP, session_id=session_id, filename="report", artifact=report)
     for question in ("the first question", "the second question"):
         message = types.Content(role="user", parts=[types.Part(text=question)])
-        async for _ in runner.run_async(user_id="ada", session_id=session_id, new_message=message):
+        async for _ in runner.run_async(user_id="ada", session_id=session_id, new_message=message, **options):
             pass
     return requests
 
@@ -601,3 +601,41 @@ def test_a_request_that_another_plugin_has_cut_is_still_within_the_budget(harnes
         asyncio.run(requests_of(harness, agent_of, reply, 5_000, Cutting(name="cutting"))),
     )
     assert len(windows) == len(plain) and len(str(windows[-1])) < len(str(plain[-1])) * 0.6
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_code_that_reads_files_does_not_end_the_windows(harness: Harness) -> None:
+    from google.adk.agents import LlmAgent
+    from google.adk.code_executors.base_code_executor import BaseCodeExecutor
+    from google.adk.code_executors.code_execution_utils import CodeExecutionResult
+
+    class Executor(BaseCodeExecutor):
+        def execute_code(self, invocation_context: Any, code_execution_input: Any) -> Any:
+            return CodeExecutionResult(stdout="word " * 800)
+
+    executor = Executor(optimize_data_file=True)
+
+    def agent_of(model_of: Any) -> Any:
+        return LlmAgent(name="desk", model=model_of("desk"), tools=[look], code_executor=executor)
+
+    def run(budget: int | None) -> list[Any]:
+        return asyncio.run(requests_of(harness, agent_of, partial(desk_says, "code"), budget))
+
+    assert len(str(run(5_000)[-1])) < len(str(run(None)[-1])) * 0.6
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_run_that_loads_the_newest_events_alone_is_sent_the_window(harness: Harness) -> None:
+    from google.adk.agents import LlmAgent
+    from google.adk.agents.run_config import RunConfig
+    from google.adk.sessions.base_session_service import GetSessionConfig
+    from google.genai import types
+
+    def agent_of(model_of: Any) -> Any:
+        return LlmAgent(name="desk", model=model_of("desk"))
+
+    config = RunConfig(get_session_config=GetSessionConfig(num_recent_events=1))
+    reply = lambda name, number: [types.Part(text="ok")]  # noqa: E731
+    (_, first), (_, second) = asyncio.run(requests_of(harness, agent_of, reply, 100_000, run_config=config))
+    texts = [content["parts"][0]["text"] for content in second]
+    assert texts == ["the first question", "ok", "the second question"] and len(first) == 1

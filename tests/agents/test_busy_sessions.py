@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
@@ -86,6 +87,20 @@ def test_a_message_that_is_enqueued_is_the_next_turn(session: Session, moment: s
     assert "inbox" not in session.agent().state or session.agent().state["inbox"] == {}
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("moment", ["model", "tool"])
+def test_a_run_that_ends_with_an_error_gives_the_session_back(
+    session: Session, moment: str, error: type[BaseException]
+) -> None:
+    def fail() -> None:
+        raise error
+
+    run = Moments(moment, fail, FIND, says("A."))
+    with suppress(error):  # what a tool cannot do is told to the model
+        session.run(run.model, {"find": run.find}, on_busy="reject").send("A?")
+    session.release(session.acquire("another").token)
+
+
 @pytest.mark.parametrize("moment", ["model", "tool"])
 def test_a_message_that_steers_joins_the_loop_at_its_next_step(session: Session, moment: str) -> None:
     outcomes = list[Any]()
@@ -162,15 +177,18 @@ def test_a_message_for_a_run_that_ends_meanwhile_begins_a_run(
     assert (outcome.status, said(session)) == ("final", ["user A?", "assistant A."])
 
 
-def test_what_waits_is_taken_by_the_run_that_goes_on_after_a_crash(harness: Harness, session: Session) -> None:
+def test_what_waits_is_taken_by_the_run_that_goes_on_after_a_crash(
+    harness: Harness, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outcomes = list[Any]()
 
     def break_after() -> None:
         meanwhile(session, "enqueue", "B?", outcomes)()
-        raise SystemExit  # as if the process were killed: nothing is given back
+        raise SystemExit
 
     run = Moments("model", break_after, says("A."), says("B."))
-    with pytest.raises(SystemExit):
+    with monkeypatch.context() as killed, pytest.raises(SystemExit):
+        killed.setattr(Session, "release", lambda *_: None)
         session.run(run.model, on_busy="enqueue").send("A?")
     with pytest.raises(RunActiveError):
         session.run(run.model, on_busy="enqueue").resume()

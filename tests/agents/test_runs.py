@@ -418,6 +418,35 @@ def test_a_call_that_needs_it_waits_for_a_decision_in_another_process(
     assert session.agent().state.get("pending_action") is None
 
 
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+@pytest.mark.parametrize("call_id", ["c1", ""])
+def test_a_call_with_the_id_of_a_waiting_call_is_executed_behind_it(
+    session: Session, call_id: str, decision: Any
+) -> None:
+    executed = list[str]()
+    tools = {name: lambda q, name=name: executed.append(f"{name} {q}") or name for name in ("pay", "mail")}
+    both = calls((call_id, "pay", {"q": "a"}), (call_id, "mail", {"q": "b"}))
+    with session.run(Script(both, says("Done")), tools, approve={"pay"}) as run:
+        assert run.send("Pay").status == "pending" and executed == []
+        session.decide_pending(decision)
+        assert run.resume().status == "final"
+    assert executed == (["pay a", "mail b"] if decision == "approve" else ["mail b"])
+    assert [is_error for _, is_error in results(session)] == [decision == "reject", False]
+    assert results(session)[1][0] == "mail"
+
+
+@pytest.mark.parametrize("needs_decision", [True, False])
+def test_an_async_function_may_say_which_calls_wait(session: Session, needs_decision: bool) -> None:
+    async def approve(call: RequestedCall) -> bool:
+        return needs_decision
+
+    model, tools = Script(calls(("c1", "find", {"q": "a"})), says("Done")), {"find": Tool(find, idempotent=True)}
+    with pytest.raises(InvalidInputError, match="run_async"):
+        session.run(model, tools, approve=approve).send("Go")
+    outcome = asyncio.run(session.run_async(model, tools, approve=approve).resume())
+    assert outcome.status == ("pending" if needs_decision else "final")
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("is_answered", [True, False])
 def test_a_call_that_is_approved_late_is_executed(session: Session, format: Any, is_answered: bool) -> None:

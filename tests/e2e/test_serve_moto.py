@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import logging
 import os
@@ -314,6 +315,16 @@ def test_payloads_go_to_the_bucket_and_come_back(served: Served) -> None:
         assert [message.body for message in session.messages()] == [large]
     blobs = served.service.app_of("AppendFunction").engine.blobs
     assert any("/large/" in name or "large" in name for name in blobs.names(""))
+
+
+def test_no_address_leads_to_the_real_aws(served: Served) -> None:
+    with Turnlog.open(served.url) as log:
+        session, large = log.sessions.create("far"), {"role": "user", "content": "order 7 " * 600_000}
+        session.append(large)
+        file = io.BytesIO()
+        assert session.export(file).url.startswith("/v1/downloads/") and file.getvalue()
+        session.append(large)
+        assert [message.body for message in session.messages()] == [large, large], "an answer over 6 MB"
 
 
 def _append(session: Session, text: str, tries: int = 20) -> int:

@@ -106,6 +106,17 @@ def test_where_they_differ_new_messages_still_go_to_both(log: Turnlog) -> None:
     assert [difference.kind for difference in both.differences] == ["differs"]
 
 
+@pytest.mark.parametrize("refused", [{"content": "no role"}, {"role": "user", "content": "x", "n": float("nan")}])
+def test_a_message_that_turnlog_refuses_stops_no_later_one(log: Turnlog, refused: dict[str, Any]) -> None:
+    messages = [*said("a", "b"), refused, *said("c", "d"), *said("e")]
+    both = DualWrite(OldList(*messages[:4]), log.sessions.create("s"), read_from="turnlog")
+    for message in messages[4:]:
+        both.append(message)
+    assert stored(log) == [message for message in messages if message is not refused]
+    assert [(item.kind, item.index) for item in both.differences] == [("write_failed", 2)]
+    assert both.messages() == messages, "the old store has more"
+
+
 def test_a_failure_of_the_old_store_is_the_callers_and_nothing_is_in_turnlog(log: Turnlog) -> None:
     class Broken(OldList):
         def append(self, *messages: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.support.chat_messages import user
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError
@@ -361,6 +362,29 @@ def test_many_rewinds_hide_nothing_from_a_window(session: Session) -> None:
         session.rewind(to=96 + 1)
         session.append({"role": "user", "content": "What now?"})
         assert session.context(budget=1_000).messages == expected
+
+
+@pytest.mark.parametrize("way", ["fork", "rewind", "redact", "state"])
+def test_a_first_page_without_messages_hides_no_question(session: Session, way: str) -> None:
+    for number in range(6):
+        session.append(user(f"question {number}"), meta=[{"pin": number == 0}])
+        session.append({"role": "assistant", "content": f"answer {number}"}, meta=[{"pin": number == 1}])
+    session.append(user("the newest"))
+    session.context()
+    head, changed = session.info().head, session
+    for number in range(170 if way == "state" else 1):
+        session.patch_state({"a": number})
+    if way == "fork":
+        changed = session.fork("fork")
+    elif way == "rewind":
+        session.append({"role": "assistant", "content": "bad"})
+        session.rewind(head + 1)
+    elif way == "redact":
+        session.context()
+        session.redact(3)
+    window = changed.context(policy="turns(0)")
+    assert window.messages[-1]["content"] == "the newest"
+    assert changed.context(build=window.manifest.build).messages == window.messages
 
 
 def test_a_fork_without_messages_has_windows(session: Session) -> None:

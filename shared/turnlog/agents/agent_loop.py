@@ -139,7 +139,9 @@ class AgentLoop:
             for hook in self.plan.hooks:
                 yield _user_call(hook.on_lease_lost, error)
             raise
-        except (Exception, CancelledError, KeyboardInterrupt):
+        except GeneratorExit:
+            raise
+        except BaseException:  # a tool may call `sys.exit`
             yield from self.run.release()
             raise
         yield from self.run.release()
@@ -265,17 +267,20 @@ class AgentLoop:
     def _execute(self, calls: Sequence[RequestedCall], approved: str = "", *, begun: bool = False) -> Step:
         """Execute calls, append their results, and return the first call that waits for a decision.
 
-        That call and later ones that need an approval stay open; ``approved`` is the ref of a call that has it. The result of a
-        tool that may have an effect is appended before another call begins. ``begun``: the first of these calls may have begun
-        in another process; nothing behind it is executed until its outcome is known.
+        That call and later ones that need an approval stay open, and so do later ones with their ids: results of equal ids are
+        paired by order. ``approved`` is the ref of a call that has it. The result of a tool that may have an effect is appended
+        before another call begins. ``begun``: the first of these calls may have begun in another process; nothing behind it is
+        executed until its outcome is known.
         """
-        results, waiting = list[ExecutedCall](), None
+        results, waiting, open_ids = list[ExecutedCall](), None, set[str]()
         for number, call in enumerate(calls):
+            needs_none = call.ref == approved or call.is_cut
+            if call.id in open_ids or (not needs_none and (yield from self.plan.asks(call))):
+                waiting = waiting or {"call_id": call.id, "ref": call.ref, "name": call.name}
+                open_ids.add(call.id)
+                continue
             if call.is_cut:
                 results.append(ExecutedCall(call, _CUT_OFF, is_error=True))
-                continue
-            if call.ref != approved and self.plan.asks(call):
-                waiting = waiting or {"call_id": call.id, "ref": call.ref, "name": call.name}
                 continue
             has_effect = self.plan.has_effect(call.name)
             executed = (yield from self._outcome(call)) if has_effect and begun else Effect.NONE

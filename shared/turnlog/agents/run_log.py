@@ -5,7 +5,7 @@ Its methods return steps to perform, or are generators of steps: see `turnlog.ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -47,7 +47,7 @@ CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_context
 """Finish reasons of a reply that a limit has cut off. The last call of such a message may lack a part of its arguments."""
 _IDS = RandomIds()
 OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "steer"]
-Approval = Collection[str] | Callable[[RequestedCall], bool]
+Approval = Collection[str] | Callable[[RequestedCall], bool | Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +117,10 @@ class RunPlan:
             return name
         return next((own for own in self.tools if legal_tool_name(own) == legal_tool_name(name)), name)
 
-    def asks(self, call: RequestedCall) -> bool:
+    def asks(self, call: RequestedCall) -> Generator[LoopStep, Any, bool]:
         """Return whether a call needs a decision."""
         if callable(self.approve):
-            return self.approve(call)
+            return bool((yield LoopStep(partial(self.approve, call), by_session=False)))
         return legal_tool_name(call.name) in map(legal_tool_name, self.approve)
 
     def has_effect(self, name: str) -> bool:

@@ -445,7 +445,7 @@ class RunCalls(SessionResource):
         lease_seconds: int = 120,
         **window: Any,
     ) -> AsyncRun:
-        """Return a run for asyncio. The model, the tools and the hooks may be async or not. See `run`."""
+        """Return a run for asyncio. The model, the tools, the hooks and ``approve`` may be async or not. See `run`."""
         from turnlog.agents.runs import AsyncRun
 
         options = (format, agent_id, max_iterations, approve, hooks, author, on_busy, lease_seconds)

@@ -5,11 +5,12 @@ end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, Literal, Protocol
 
 from turnlog.client.model import Session
-from turnlog.core.errors import TurnlogError
+from turnlog.core.errors import InvalidInputError, TurnlogError
 from turnlog.core.json_values import canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.sessions.message_models import StoredMessage
@@ -83,7 +84,7 @@ class DualWrite:
     def messages(self) -> list[dict[str, Any]]:
         """Return all messages of the store that ``read_from`` names, compared with the other one.
 
-        When Turnlog fails, the messages are the old store's.
+        When Turnlog fails or lacks messages, the messages are the old store's.
         """
         old = [dict(message) for message in self.old.messages()]
         try:
@@ -91,22 +92,34 @@ class DualWrite:
         except Exception as error:  # noqa: BLE001 - no failure of Turnlog may stop the old store
             self._report(Difference("read_failed", error=_code(error)))
             return old
-        for difference in _differences(old, stored):
+        differences = list(_differences(old, stored))
+        for difference in differences:
             self._report(difference)
-        return old if self._read_from == "old" else [message.body for message in stored]
+        is_short = any(difference.kind == "missing" for difference in differences)
+        return old if self._read_from == "old" or is_short else [message.body for message in stored]
 
     def _stored_messages(self) -> list[StoredMessage]:
         """Return the messages in Turnlog, without those from long-term memory, which the old store never had."""
         return [message for message in self.session.messages() if message.origin is None]
 
     def _catch_up(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Append what the old store has beyond the log. When they differ, append new messages only; the next read reports it."""
+        """Append what the old store has beyond the log; report each message that Turnlog refuses, and go on behind it.
+
+        When they differ, append new messages only; the next read reports it.
+        """
         head = self.session.info().head
         old, stored = [dict(message) for message in self.old.messages()], self._stored_messages()
         if any(difference.kind != "missing" for difference in _differences(old, stored)):
             self._append(messages)
             return
-        self._append(old[len(stored) :], head=head)
+        try:
+            self._append(old[len(stored) :], head=head)
+        except InvalidInputError:
+            for index in range(len(self._stored_messages()), len(old)):
+                try:
+                    self._append(old[index : index + 1])
+                except InvalidInputError as error:
+                    self._report(Difference("write_failed", index, error=_code(error)))
         self._is_up_to_date = True
 
     def _append(self, messages: Sequence[Mapping[str, Any]], *, head: int | None = None) -> None:
@@ -124,8 +137,14 @@ def _differences(old: Sequence[Mapping[str, Any]], stored: Sequence[StoredMessag
             yield Difference("missing", index)
         elif old_message is None:
             yield Difference("more", index, stored_message.position)
-        elif canonical_json(old_message) != canonical_json(stored_message.body):
+        elif not _is_equal(old_message, stored_message.body):
             yield Difference("differs", index, stored_message.position)
+
+
+def _is_equal(old: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    with suppress(ValueError, TypeError, RecursionError):  # the old store may hold what is no JSON, such as NaN
+        return canonical_json(dict(old)) == canonical_json(dict(stored))
+    return False
 
 
 def _code(error: Exception) -> str:

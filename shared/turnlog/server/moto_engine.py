@@ -110,6 +110,7 @@ def moto_service(clock: Clock) -> Iterator[MotoService]:
         stack.enter_context(mock_aws())
         stack.enter_context(real_item_limit())
         stack.enter_context(quick_answers())
+        stack.enter_context(no_addresses())
         clients = stack.enter_context(guarded_clients())(REGION)
         service = MotoService(deploy(expanded, clients), clients, clock)
         stack.callback(service.close)
@@ -150,6 +151,15 @@ def guarded_clients() -> Iterator[type[Clients]]:
 
     with mock.patch.object(aws_clients, "Clients", GuardedClients):
         yield GuardedClients
+
+
+@contextmanager
+def no_addresses() -> Iterator[None]:
+    """Give blobs no addresses within the block: those of moto's buckets are of the real AWS, so the service sends blobs itself."""
+    from turnlog.engines.s3 import S3BlobStore
+
+    with mock.patch.multiple(S3BlobStore, url=lambda *_, **__: None, upload_url=lambda *_, **__: None):
+        yield
 
 
 @contextmanager

@@ -144,6 +144,8 @@ class WindowPlan:
         if not self.view.unread:
             return True
         summary, oldest = self.request.summary, self.view.oldest
+        if not oldest:  # nothing of a loop has been read
+            return False
         covered, covered_to = (summary.last_loop, summary.last) if summary is not None else (0, 0)
         pinned = [entry for entry in self.entries if covered < entry.loop < oldest]
         is_paired = any(entry.facts.calls or entry.facts.results or is_item(entry) for entry in pinned)

@@ -776,6 +776,7 @@ def test_a_model_that_fails_leaves_a_session_that_goes_on(session: Session) -> N
         ({"input_tokens": 9.0, "output_tokens": 3}, {"input_tokens": 9, "output_tokens": 3}),
         ({"cost": 0.5}, {"cost": 0.5}),
         ({"cost": float("inf")}, None),
+        ({"cost": 10**400}, None),
         ({"total_tokens": 12}, None),
         ({"input_tokens": -1, "output_tokens": 3}, None),
         ({"input_tokens": float("nan"), "output_tokens": 3}, None),
@@ -786,6 +787,20 @@ def test_a_reply_is_kept_whatever_its_usage_says(
 ) -> None:
     outcome = session.run(Script(Reply([{"role": "assistant", "content": "Hello"}], usage))).send("Hi")
     assert (outcome.text, outcome.usage) == ("Hello", counted)
+
+
+def test_a_reply_holds_messages_in_any_form_that_a_model_may_return(session: Session) -> None:
+    message: Any = {"role": "assistant", "content": "Hello"}
+    for messages in (message, [message], says("Hello"), [says("Hello")]):
+        assert session.run(Script(Reply(messages, {"cost": 0.5}))).send("Hi").text == "Hello"
+    assert list(session.messages())[-1].finish_reason == "stop"
+    with pytest.raises(InvalidInputError, match="a model must return"):
+        session.run(Script(Reply("Hello"))).send("Hi")  # type: ignore[arg-type]
+
+
+def test_a_stream_of_texts_is_refused(session: Session) -> None:
+    with pytest.raises(InvalidInputError, match="an event must be a mapping"):
+        session.run(Script(lambda: iter(["Hel", "lo"]))).send("Hi")
 
 
 def test_agents_of_one_session_by_their_names(session: Session) -> None:

@@ -12,10 +12,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from enum import Enum
 from functools import partial
-from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -290,7 +288,8 @@ def reply_of(value: Any, format: str) -> Reply:
     Raises `InvalidInputError` for any other value.
     """
     if isinstance(value, Reply):
-        return replace(value, usage=_counted(mapping_or_empty(value.usage), format))
+        reply, usage = reply_of(value.messages, format), _counted(mapping_or_empty(value.usage), format)
+        return Reply(reply.messages, usage or reply.usage, value.finish_reason or reply.finish_reason)
     values = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
     try:
         return given_messages(values, format).reply
@@ -302,11 +301,15 @@ def reply_of(value: Any, format: str) -> Reply:
         raise InvalidInputError(detail, code="not_a_reply") from error
 
 
+_TOO_LARGE = 2**63
+"""JSON that others read has no larger integer."""
+
+
 def _counted(usage: Mapping[str, Any], format: str) -> Mapping[str, float] | None:
     """Return the token counts and the cost of a reply, by Turnlog's names or the provider's; None without any."""
     counts: dict[str, float] = {**(usage_of(format, usage) or usage_of("openai_responses", usage) or {})}
     cost = usage.get("cost")
-    return counts | ({"cost": cost} if isinstance(cost, int | float) and isfinite(cost) else {}) or None
+    return counts | ({"cost": cost} if isinstance(cost, int | float) and abs(cost) < _TOO_LARGE else {}) or None
 
 
 def failure_of(value: Any, reply: Reply) -> str | None:

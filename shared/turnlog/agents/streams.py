@@ -143,8 +143,11 @@ class StreamedReply:
         self._has_events = False
 
     def add(self, event: object) -> None:
-        """Add an event: an object of the provider's library, or its JSON."""
-        fields = as_mapping(event)
+        """Add an event: an object of the provider's library, or its JSON. Raises `InvalidInputError` for any other value."""
+        try:
+            fields = as_mapping(event)
+        except TypeError as error:
+            raise InvalidInputError(str(error), code="wrong_format") from error
         self._has_events = True
         if not self._recognised:
             from turnlog.agents.accumulators import ACCUMULATORS

@@ -258,16 +258,16 @@ def test_a_time_of_a_caller_may_lack_its_zone_and_is_kept_in_bounds() -> None:
 # --- ids
 
 AGENT = ["a", "A_-9", "x" * 64]
-NO_AGENT = ["", "x" * 65, "a b", "a/b", "é", "h_x", "a\n"]
+NO_AGENT: list[Any] = [None, 5, "", "x" * 65, "a b", "a/b", "é", "h_x", "a\n"]
 SESSION = ["a", "a/b.c", "a@b:+-_", "x" * 256, "a/h_x"]
-NO_SESSION = ["", "x" * 257, "h_x", "/a", "a/", "a//b", ".a", "a/.b", "a b", "é", "a\n"]
+NO_SESSION: list[Any] = [None, 5, "", "x" * 257, "h_x", "/a", "a/", "a//b", ".a", "a/.b", "a b", "é", "a\n"]
 
 
 @pytest.mark.parametrize(
     ("check", "legal", "illegal"), [(check_agent_id, AGENT, NO_AGENT), (check_session_id, SESSION, NO_SESSION)]
 )
 def test_an_id_is_taken_or_refused_with_its_place(
-    check: Callable[..., str], legal: list[str], illegal: list[str]
+    check: Callable[..., str], legal: list[str], illegal: list[Any]
 ) -> None:
     assert [check(text) for text in legal] == legal
     for text in illegal:

@@ -58,9 +58,9 @@ def owner_of_ids(tenant_id: str, user_id: str) -> Owner:
     return Owner(tenant=tenant_id, user=user_id, tenant_id=tenant_id, user_id=user_id)
 
 
-def is_principal_id(value: str) -> bool:
+def is_principal_id(value: object) -> bool:
     """Return whether ``value`` can be the id of a tenant or user in a key: no key separators, no IAM wildcards."""
-    return _ID.fullmatch(value) is not None
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
 def safe_id(name: str) -> str:
@@ -90,8 +90,8 @@ def is_session_id(value: object) -> bool:
 
 
 def check_agent_id(value: str, *, pointer: str = "/agent_id") -> str:
-    if not _ID.fullmatch(value) or value.startswith(_HASHED):
-        message = f"agent id {value[:80]!r} does not match [A-Za-z0-9_-]{{1,64}} or begins with 'h_'"
+    if not is_principal_id(value) or value.startswith(_HASHED):
+        message = f"agent id {str(value)[:80]!r} does not match [A-Za-z0-9_-]{{1,64}} or begins with 'h_'"
         raise InvalidInputError.at(pointer, message, "invalid_id")
     return value
 

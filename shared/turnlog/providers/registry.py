@@ -33,7 +33,7 @@ def codec_of(name: str, *, pointer: str = "/format") -> Codec:
     """Return the codec of a format. Raises `InvalidInputError` for an unknown name; ``pointer`` is the field that names it."""
     codec = CODECS.get(name)
     if codec is None:
-        message = f"format {name[:40]!r} is not one of {', '.join(sorted(CODECS))}"
+        message = f"format {str(name)[:40]!r} is not one of {', '.join(sorted(CODECS))}"
         raise InvalidInputError.at(pointer, message, "unknown_format")
     return codec
 

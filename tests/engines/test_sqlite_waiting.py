@@ -426,7 +426,7 @@ def put_at_once(
     with ThreadPoolExecutor(len(sort_keys)) as pool:
         for number, sort_key in enumerate(sort_keys):
             puts.append(pool.submit(table.put, {"pk": "p", "sk": sort_key, "n": number}, condition=Absent()))
-            while not (database.count and len(database._waiting) == number):
+            while not (database.count and len(database._waiting) > number):
                 assert time.monotonic() < ends
                 time.sleep(0.001)
         other.execute("COMMIT")
@@ -468,6 +468,40 @@ def test_a_write_that_fails_takes_no_other_with_it(counted: CountedTransactions,
     with pytest.raises(CorruptError):
         damaged.result()
     assert len(SqliteItemTable(counted).get_many([Key("p", name) for name in ("first", "good", "later")])) == 3
+
+
+@pytest.mark.parametrize("moment", ["before", "within", "after"])
+def test_ctrl_c_in_the_thread_of_a_shared_transaction_fails_no_other_write(
+    counted: CountedTransactions, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    real, threads = sqlite.in_transaction, list[int]()
+
+    def interrupted(connection: sqlite3.Connection, change: Callable[[sqlite3.Connection], Any]) -> Any:
+        def changed(connection: sqlite3.Connection) -> Any:
+            result = change(connection)
+            interrupt("within")
+            return result
+
+        threads.append(threading.get_ident())
+        interrupt("before")
+        result = real(connection, changed)
+        interrupt("after")
+        return result
+
+    def interrupt(here: str) -> None:
+        if len(threads) == 2 and here == moment:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sqlite, "in_transaction", interrupted)
+    first, *others = put_at_once(counted, other, [str(number) for number in range(8)])
+    assert first.result() is None
+    errors = [put.exception() for put in others]
+    assert [type(error) for error in errors if error is not None] == [KeyboardInterrupt]
+    stored = SqliteItemTable(counted).get_many([Key("p", str(number)) for number in range(8)])
+    assert len(stored) >= 7 and not counted._waiting
+    # A write whose transaction was over is answered as one that a lost answer made its caller repeat.
+    lost = [put.result() for put in others if put.exception() is None and put.result() is not None]
+    assert all(item.existing in stored.values() for item in lost) and (moment == "after") == bool(lost)
 
 
 def test_writes_whose_transaction_fails_fail_together(

@@ -15,7 +15,6 @@ import stat
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
@@ -371,12 +370,16 @@ def _close(connection: sqlite3.Connection) -> None:
 
 
 class _Write(Generic[_T]):
-    """A change that waits for its transaction. When this has ended, the write has a result or an error, unless Ctrl-C ended it."""
+    """A change that waits for its transaction. It is over with a result or an error; Ctrl-C leaves it without."""
 
     def __init__(self, change: Callable[[sqlite3.Connection], _T]) -> None:
         self.change = change
         self.results = list[_T]()
         self.error: Exception | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.results) or self.error is not None
 
 
 class SqliteDatabase:
@@ -388,7 +391,7 @@ class SqliteDatabase:
         self._local = threading.local()
         self._all: weakref.WeakSet[_Own] = weakref.WeakSet()
         self._lock, self._turn, self._fork = threading.RLock(), threading.RLock(), ExitStack()
-        self._waiting: deque[_Write[Any]] = deque()
+        self._waiting = dict[_Write[Any], None]()
         self._shared = self._added() if self.path == MEMORY else None
         _DATABASES.add(self)
 
@@ -448,15 +451,19 @@ class SqliteDatabase:
     def write(self, change: Callable[[sqlite3.Connection], _T]) -> _T:
         """Return what ``change`` returns, when its transaction is durable. Writes that wait at the same time share one.
 
-        ``change`` may run in another thread, and again if another one raises. If it raises itself, it has no effect.
+        ``change`` may run in another thread, and again if another one raises or Ctrl-C ends that thread's transaction. If it
+        raises itself, it has no effect.
         """
         write = _Write(change)
-        self._waiting.append(write)
-        with self._turn:
-            if not write.results and write.error is None:
-                self._write_together([self._waiting.popleft() for _ in range(len(self._waiting))])
-        if not write.results:
-            raise write.error or UnavailableError("SQLite: the transaction was interrupted", retry_after_seconds=1)
+        try:
+            self._waiting[write] = None
+            with self._turn:
+                if not write.is_over:
+                    self._write_together([waiting for waiting in list(self._waiting) if not waiting.is_over])
+        finally:
+            self._waiting.pop(write, None)
+        if write.error is not None:
+            raise write.error
         return write.results[0]
 
     def _write_together(self, writes: Sequence[_Write[Any]]) -> None:

@@ -270,7 +270,7 @@ class SqliteJobQueue:
     def send(self, body: str, *, group: str, delay_seconds: int = 0) -> str:
         job_id, now = self._ids.new_id(), self._now_ms()
         row = (job_id, group, body, delay_seconds and now + delay_seconds * 1000, now)
-        statement = "INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES (?, ?, ?, ?, ?)"
+        statement = "INSERT INTO jobs (id, grp, body, visible_ms, sent) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
         self._database.write(lambda connection: connection.execute(statement, row))
         self._change = next(self._changes)
         return job_id

@@ -168,6 +168,7 @@ def test_a_message_for_a_run_that_ends_meanwhile_begins_a_run(
     held, send_to_run = [session.acquire("another").token], Session.send_to_run
 
     def late(self: Session, *messages: Any, **options: Any) -> Any:
+        assert options["idempotency_key"], "a client repeats it after a lost answer"
         while held:
             self.release(held.pop())
         return send_to_run(self, *messages, **options)

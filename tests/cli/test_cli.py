@@ -116,6 +116,14 @@ def test_sessions(data: Path) -> None:
     assert ok("--user", "bob", "sessions", "--data", data) == "no sessions\n"
 
 
+def test_sessions_names_a_policy_or_says_that_it_is_custom(data: Path) -> None:
+    with Turnlog.open(location_url(data)) as log:
+        log.sessions.create("named", policy="run_loops")
+        log.sessions.create("own", policy={"steps": [{"step": "turns", "n": 3}]})
+    said = {line.split()[0]: line for line in ok("sessions", "--data", data).splitlines()}
+    assert "run_loops" in said["named"] and "custom" in said["own"]
+
+
 def test_sessions_says_when_there_are_more(data: Path) -> None:
     with Turnlog.open(location_url(data)) as log:
         log.sessions.create("another")
@@ -280,7 +288,7 @@ def test_context_at_a_moment_of_the_past_and_what_differs_from_another(data: Pat
     assert (past["head"], past["manifest"]["build"]["position"]) == (5, 5)
     assert as_json("context", SESSION, "--data", data, "--at", past["manifest"]["build"]["clock"])["head"] >= 5
     result = ok("context", SESSION, "--data", data, "--against", "5")
-    assert "came" in result and "head 5 -> " in result
+    assert "came" in result and "head 5 -> " in result and re.search(r"^message .*came", result, re.M)
     both = as_json("context", SESSION, "--data", data, "--at", "6", "--against", "5")
     assert (both["window"]["head"], both["against"]) == (6, past)
     assert "no difference" in ok("context", SESSION, "--data", data, "--at", "5", "--against", "5")
@@ -308,6 +316,13 @@ def test_search_over_many_sessions_has_the_words_of_all_of_them(tmp_path: Path) 
             log.sessions.create(f"s{at}").append({"role": "user", "content": text})
     outcome = as_json("search", "--all", "umbrella", "--data", tmp_path / "data")
     assert [result["session_id"] for result in outcome["results"]] == ["s0"]
+
+
+def test_search_has_ten_results_unless_more_are_asked_for(tmp_path: Path) -> None:
+    with Turnlog.open(location_url(tmp_path / "data")) as log:
+        log.sessions.create("s").append(*({"role": "user", "content": f"umbrella {number}"} for number in range(12)))
+    for options, count in ((), 10), (("--limit", 12), 12):
+        assert len(as_json("search", "s", "umbrella", "--data", tmp_path / "data", *options)["results"]) == count
 
 
 @pytest.mark.parametrize("answer", ["n\n", "maybe\n", ""])

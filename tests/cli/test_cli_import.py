@@ -47,6 +47,15 @@ def test_the_table_has_a_row_a_session_with_its_counts_and_times(tmp_path: Path)
     assert "0 messages of 0 sessions would be written (dry run)" in ok("import", FLAT, "--data", "there", "--dry-run")
 
 
+def test_what_was_skipped_most_often_is_told_first(tmp_path: Path) -> None:
+    many = tmp_path / "many.jsonl"
+    snapshot = next(line for line in Path(CODING).read_text().splitlines() if "file-history-snapshot" in line)
+    many.write_text("\n".join([Path(CODING).read_text().rstrip(), snapshot, snapshot]))
+    assert re.search(
+        r"^skipped: no_message: file-history-snapshot 3, malformed 2", ok("import", many, "--data", "there"), re.M
+    )
+
+
 def test_a_folder_is_imported_and_what_has_no_shape_is_told(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     written(tmp_path / "in", "a.json", sample(FLAT))

@@ -324,6 +324,7 @@ def test_another_content_type_is_415(session: Service) -> None:
             "POST", "/v1/sessions/s/messages", body=MESSAGE, headers={"content-type": content_type}
         )
         assert (status, problem["code"]) == (415, "unsupported_media_type")
+        assert " is not application/json: send the header" in problem["detail"]
     for content_type in ("application/json; charset=utf-8", "APPLICATION/JSON"):
         assert (
             session("POST", "/v1/sessions/s/messages", body=MESSAGE, headers={"content-type": content_type})[0] == 201
@@ -372,7 +373,8 @@ def test_a_json_patch_has_its_own_content_type_and_its_own_route(session: Servic
     for method, path in (("PUT", "state"), ("PATCH", "agents/main"), ("POST", "messages")):
         assert session(method, f"/v1/sessions/s/{path}", body=operations, headers=kind)[0] == 415
     text = {"content-type": "text/plain"}
-    assert session("PATCH", "/v1/sessions/s/state", body=operations, headers=text)[0] == 415
+    status, problem, _ = session("PATCH", "/v1/sessions/s/state", body=operations, headers=text)
+    assert status == 415 and "is not application/json or application/merge-patch+json or" in problem["detail"]
 
 
 def test_what_is_not_there_is_404(session: Service) -> None:
@@ -457,7 +459,8 @@ def test_claims_name_tenant_and_user() -> None:
     assert service("GET", "/v1/sessions/s", authorizer=claims)[1]["user"] == "ada@example.com"
     other = {"jwt": {"claims": {"org": "other", "email": "ada@example.com"}}}
     assert service("GET", "/v1/sessions/s", authorizer=other)[0] == 404
-    for wrong in ({"org": "acme"}, {"email": "x"}, {"org": "", "email": "x"}, {"org": ["acme"], "email": "x"}):
+    half = [{"org": "acme"}, {"email": "x"}, {"org": "", "email": "x"}, {"org": "acme", "email": ""}]
+    for wrong in (*half, {"org": ["acme"], "email": "x"}, {"org": "acme", "email": 5}):
         assert service("GET", "/v1/sessions", authorizer={"jwt": {"claims": wrong}})[0] == 401
 
 

@@ -387,6 +387,14 @@ def test_a_first_page_without_messages_hides_no_question(session: Session, way: 
     assert changed.context(build=window.manifest.build).messages == window.messages
 
 
+def test_a_chain_of_forks_hides_nothing_from_a_window(session: Session) -> None:
+    for level in range(12):
+        talk(session, 2)
+        session = session.fork()
+        said = [message.body for message in session.messages()]
+        assert len(said) == 2 * (level + 1) and session.context(policy="full").messages == said
+
+
 def test_a_fork_without_messages_has_windows(session: Session) -> None:
     fork = session.fork(at=1)
     first = fork.context().messages

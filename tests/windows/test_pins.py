@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from tests.support.chat_messages import assistant, user
 from tests.support.window_levels import TURNS
 from turnlog import Turnlog, build_window
 from turnlog.client.model import Session
@@ -142,6 +144,30 @@ def test_it_holds_when_the_budget_presses_and_when_it_can_not_the_call_is_refuse
         built({"step": "pin", "roles": ["tool"]}, budget=120)
     needed = int(caught.value.details["needed"])
     assert len(kept(built({"step": "pin", "roles": ["tool"]}, budget=needed))) == 28
+
+
+@pytest.mark.parametrize("unsent", [{"status": "interrupted"}, {}], ids=["interrupted", "without a call"])
+def test_the_line_about_a_loop_of_which_all_that_could_be_sent_is_pinned_is_within_the_budget(
+    unsent: dict[str, Any],
+) -> None:
+    with Turnlog.open("memory://", worker=False) as log:
+        session, pin = log.sessions.create("s", recall="never", policy="turns(1)"), {"pin": True}
+        never = (
+            {"role": "assistant", "content": "part"}
+            if unsent
+            else {"role": "tool", "tool_call_id": "no", "content": "r"}
+        )
+        session.append(user("first"), never, assistant("answer"), meta=[pin, unsent, pin])
+        session.append(user("second"), assistant("answer"))
+        session.append(user("now?"))
+        built = 0
+        for budget in range(5, 120):
+            with suppress(BudgetTooSmallError):
+                window = session.context(budget=budget)
+                assert window.tokens <= budget
+                assert window.messages == session.context(build=window.manifest.build).messages
+                built += 1
+        assert built > 20
 
 
 def test_what_is_pinned_is_not_told_again_in_its_digest() -> None:

@@ -34,7 +34,7 @@ from turnlog.windows.breaks import EpochStart
 from turnlog.windows.recalled import RecallHit, RecallSearch
 
 MAX_PAGES = 8
-"""Pages of commits that a window reads at most; each rewind of the session allows one more."""
+"""Pages of commits that a window reads at most; each rewind and each fork behind the session allows one more."""
 SMALL_PAGES = 4
 """Pages before those that have no limit but 1 MB."""
 FIRST_ITEMS = 160
@@ -365,11 +365,13 @@ class SessionHistory:
         return breaks_of_requests(self._log, self._keys, self._header, self._context.request, self._commits)
 
     def _read_page(self) -> bool:
-        """Read a page of commits; return whether there was one. At most `MAX_PAGES`, and one more for each rewind."""
+        """Read a page of commits; return whether there was one. At most `MAX_PAGES`, and one more for each rewind and fork."""
         page = next(self._pages, None) if self._pages is not None and not self._is_limited else None
         if page is None:
             return False
-        self._stretches += bool(self._commits) and page[-1].header.last + 1 < self._commits[0].header.first
+        if self._commits:
+            older, newer = page[-1], self._commits[0]
+            self._stretches += older.header.last + 1 < newer.header.first or older.home != newer.home
         self._page_count += page[0].header.first < self._oldest_read
         uncovered = [commit for commit in page if commit.header.last > self._covered_to]
         commits = [commit for commit in uncovered if not self._floor or commit.header.flow.messages > self._floor]

@@ -34,7 +34,7 @@ from turnlog.windows.prices import FENCING, has_evicted
 from turnlog.windows.request import WindowRequest, with_tools_of
 from turnlog.windows.view import WindowDraft
 
-RENDERER_VERSION = 33
+RENDERER_VERSION = 34
 """Raised by every change that gives another window for the same log and request. A stored ``build`` of another version is
 refused instead of silently giving other bytes (W8). ``tools/record_windows.py`` then records the new windows for the tests."""
 _COUNTED = 1.5

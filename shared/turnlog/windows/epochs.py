@@ -19,7 +19,7 @@ from turnlog.core.lazy_dataclass import lazy_dataclass, once
 from turnlog.windows.base import SIZES, Base, Border, bare_fold, least_tokens, resized
 from turnlog.windows.breaks import NEVER_BROKEN, EpochStart, turns_of
 from turnlog.windows.digests import LEDGER_PER_LOOP, MAX_MESSAGE_CHARS, Tally
-from turnlog.windows.prices import LINE_TOKENS, bare_tokens, has_evicted, message_tokens
+from turnlog.windows.prices import LINE_TOKENS, bare_tokens, message_tokens, takes_line
 from turnlog.windows.steps import DigestWhenFull
 from turnlog.windows.stubs import capped_tokens, cut_results, results_tokens, stub_results
 from turnlog.windows.view import OLDER_TOO, Entry, Loop, Unit, WindowDraft, is_item, is_whole, out, pinned_alone
@@ -254,7 +254,7 @@ class _Epoch:
 
     def _usual_base(self, index: int) -> int:
         if not index:
-            return LINE_TOKENS if has_evicted(self.view) else 0
+            return LINE_TOKENS if takes_line(self.view) else 0
         return max(int((1 - self.step.high) * self.room), least_tokens(self.view, self._place(index)))
 
     def _fitted(self, index: int) -> FittedView:
@@ -433,7 +433,7 @@ def _with_fewer_messages(view: WindowDraft, room: int) -> WindowDraft:
     units = [unit for unit in loop.units if unit.level == "whole" and not unit.pinned]
     system = [unit for unit in units if unit.entry.facts.role == "system" and not view.keeps_system]
     users = [unit for unit in units if unit.entry.facts.role == "user"]
-    excess, dropped = message_tokens(view) - room + (0 if has_evicted(view) else LINE_TOKENS), set[int]()
+    excess, dropped = message_tokens(view) - room + (0 if takes_line(view) else LINE_TOKENS), set[int]()
     for unit in (*system, *users[1:-1]):
         if excess > 0:
             dropped.add(unit.position)

@@ -20,7 +20,7 @@ from turnlog.windows.breaks import EpochStart, breaks_of_results
 from turnlog.windows.budgets import too_small
 from turnlog.windows.epochs import FittedView, ViewLimits, fit, is_lowered
 from turnlog.windows.ledger import bounded, ledger_of_facts
-from turnlog.windows.prices import LINE_TOKENS, extra_tokens, redacted_tokens
+from turnlog.windows.prices import LINE_TOKENS, extra_tokens, oldest_sent, redacted_tokens
 from turnlog.windows.recalled import RecallMessages, recalled_in
 from turnlog.windows.registry import applied, is_built_in
 from turnlog.windows.render import missing_bodies
@@ -28,9 +28,7 @@ from turnlog.windows.request import WindowRequest
 from turnlog.windows.view import (
     NOT_READ,
     OF_ITEMS,
-    OLDER_TOO,
     Entry,
-    Loop,
     RecalledPart,
     Room,
     WindowDraft,
@@ -254,8 +252,7 @@ class WindowPlan:
         """
         if self._has_own_steps:
             return view
-        current = view.loops[-1].number if view.loops else 0
-        oldest = next((loop.number for loop in view.past if not _is_out_with_older(loop)), current)
+        oldest = oldest_sent(view)
         older = [loop for loop in view.past if loop.number < oldest and not loop.is_covered]
         if not older:
             return replace(view, oldest=oldest)
@@ -341,14 +338,6 @@ def _lone_results(view: WindowDraft, entries: Sequence[Entry]) -> set[int]:
         return superseded
     sendable = ((entry.position, entry.facts) for entry in entries if not never_sent(entry))
     return superseded - {position for position, _ in pair(sendable).call_of}
-
-
-def _is_out_with_older(loop: Loop) -> bool:
-    """Return whether a loop, but for pinned messages, is out for a reason for which all older loops are out, too."""
-    left_out = [unit for unit in loop.units if not unit.pinned]
-    if left_out and all(unit.level == "out" and unit.reason in OLDER_TOO for unit in left_out):
-        return True
-    return loop.level == "out" and (not loop.number or loop.is_covered or loop.reason in OLDER_TOO)
 
 
 def _unfinished(sources: Sequence[LoggedMessage]) -> int:

@@ -33,7 +33,7 @@ from turnlog.providers.shapes import NO_OUTPUT
 from turnlog.providers.token_rules import MESSAGE_OVERHEAD, count_image_of_claude, count_media
 from turnlog.windows.digests import Tally, shown_pieces
 from turnlog.windows.text import NOTHING_SAID, left_out_line, most_tokens_of_blocks
-from turnlog.windows.view import OF_ITEMS, Loop, Unit, WindowDraft
+from turnlog.windows.view import OF_ITEMS, OLDER_TOO, Loop, Unit, WindowDraft
 
 _NAME_HASH = 8  # the hash at the end of a made name, a token a character at the most
 _MADE_NAME = 64  # for a name that a card may have cut: what is made of it has 57 characters at the most
@@ -163,6 +163,31 @@ def _evicts(loop: Loop) -> bool:
     return any(is_evicted(loop, unit) for unit in loop.units)
 
 
+def takes_line(view: WindowDraft) -> bool:
+    """Return whether the line about omitted messages is sent: also for messages of older loops that are never sent.
+
+    Where these loops are out, all their messages count as unread.
+    """
+    if has_evicted(view) or not view.set_aside:
+        return has_evicted(view)
+    oldest = oldest_sent(view)
+    return any(entry.loop < oldest for entry, _ in view.set_aside)
+
+
+def oldest_sent(view: WindowDraft) -> int:
+    """Return the number of the first loop that is not out with all older ones, but for pinned messages."""
+    current = view.loops[-1].number if view.loops else 0
+    return next((loop.number for loop in view.past if not _is_out_with_older(loop)), current)
+
+
+def _is_out_with_older(loop: Loop) -> bool:
+    """Return whether a loop, but for pinned messages, is out for a reason for which all older loops are out, too."""
+    left_out = [unit for unit in loop.units if not unit.pinned]
+    if left_out and all(unit.level == "out" and unit.reason in OLDER_TOO for unit in left_out):
+        return True
+    return loop.level == "out" and (not loop.number or loop.is_covered or loop.reason in OLDER_TOO)
+
+
 def says_nothing(view: WindowDraft) -> bool:
     """Return whether the view has no message at all, which no provider accepts."""
     is_empty = (
@@ -176,4 +201,4 @@ def message_tokens(view: WindowDraft) -> int:
     if says_nothing(view):
         return NOTHING_SAID_TOKENS
     loops = sum(map(bare_tokens, view.loops)) + Tally().add(*(note for loop in view.loops for note in loop.notes))
-    return view.preamble_tokens + view.summary_tokens + loops + (LINE_TOKENS if has_evicted(view) else 0)
+    return view.preamble_tokens + view.summary_tokens + loops + (LINE_TOKENS if takes_line(view) else 0)

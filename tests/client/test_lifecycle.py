@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import os
 import subprocess
 import sys
@@ -360,6 +361,41 @@ def test_tools_that_are_no_list_are_refused_in_words(url: str, tools: Any) -> No
         for call in calls:
             with pytest.raises(InvalidInputError, match="tools"):
                 call(tools=tools)
+
+
+@pytest.mark.network
+def test_an_answer_is_a_copy_that_a_program_may_change(url: str) -> None:
+    settings: dict[str, Any] = {
+        "metadata": {"plan": "free"},
+        "policy": {"steps": [{"step": "turns", "n": 3}]},
+        "snapshots": {"every_loops": 5, "keep": 3, "keep_named": 2, "named_days": 1},
+    }
+    with Turnlog.open(url) as log, Turnlog.open(url, user="bob") as bobs:
+        session, other = log.sessions.create("a", **settings), bobs.sessions.create("b", **settings)
+        for answer in (session.info(), *log.sessions.page().sessions):
+            answer.metadata["plan"], answer.policy["steps"], answer.snapshots["every_loops"] = "pro", [], 1
+        for reread in (session.info(), other.info(), *log.sessions.page().sessions):
+            assert {name: getattr(reread, name) for name in settings} == settings
+        text = {"role": "user", "content": "x " * 4_000}
+        session.append(text)
+        for _ in range(2):
+            (form, *_) = [place.form for place in session.context(format="anthropic").manifest.breakpoints]
+            assert form == {"cache_control": {"type": "ephemeral"}}
+            form["cache_control"]["ttl"] = "1h"
+
+
+@pytest.mark.network
+def test_a_role_may_be_an_enum_and_is_stored_as_its_text(url: str) -> None:
+    class Role(enum.StrEnum):
+        USER = "user"
+
+    with Turnlog.open(url) as log:
+        session = log.sessions.create("s", state={"role": Role.USER})
+        session.append({"role": Role.USER, "content": "hi", "metadata": {Role.USER: Role.USER}})
+        assert type(next(iter(session.messages())).body["role"]) is str
+        assert type(session.state().state["role"]) is str
+        with pytest.raises(InvalidInputError, match="a message needs a role"):
+            session.append({"role": "\ud800", "content": "x"}, lenient=True)
 
 
 @pytest.mark.network

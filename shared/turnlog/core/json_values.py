@@ -159,7 +159,7 @@ def json_or_text(text: str) -> JsonValue:
 
 
 def checked_json(value: _Json) -> _Json:
-    """Return ``value`` (a Python object from a caller) as a JSON parser would: with objects and lists, and surrogate pairs joined.
+    """Return ``value`` (a Python object from a caller) as a JSON parser would: with plain texts, objects and lists, pairs joined.
 
     Raises `MalformedError` unless it is JSON within the limits. Returns the same object when it is so already.
     """
@@ -169,7 +169,7 @@ def checked_json(value: _Json) -> _Json:
         while stack:
             item, depth, path = stack.pop()
             if isinstance(item, str):
-                is_parsed = is_parsed and is_unicode(item)
+                is_parsed = is_parsed and type(item) is str and is_unicode(item)
                 continue
             if item is None or isinstance(item, bool):
                 continue
@@ -178,7 +178,7 @@ def checked_json(value: _Json) -> _Json:
                 for key in item:
                     if not isinstance(key, str):
                         raise MalformedError(f"an object's key must be a string, not {type(key).__name__}")
-                    is_parsed = is_parsed and is_unicode(key)
+                    is_parsed = is_parsed and type(key) is str and is_unicode(key)
                 members: Iterable[tuple[str | int, object]] = item.items()
             elif isinstance(item, int | float):
                 _check_number(item)
@@ -198,9 +198,11 @@ def checked_json(value: _Json) -> _Json:
 
 def _parsed(value: object) -> object:
     if isinstance(value, str):
-        return joined_pairs(value)
+        return joined_pairs(str.__str__(value))  # plain, where the caller has an enum
     if isinstance(value, (dict, Mapping)):
-        return _unique([(joined_pairs(key), cast("JsonValue", _parsed(item))) for key, item in value.items()])
+        return _unique(
+            [(joined_pairs(str.__str__(key)), cast("JsonValue", _parsed(item))) for key, item in value.items()]
+        )
     return [_parsed(item) for item in value] if _is_list(value) else value
 
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from turnlog.core.errors import InvalidInputError, MalformedError, Problem
-from turnlog.core.json_values import JsonObject, JsonValue, parse_strict_json, sendable_json_text
+from turnlog.core.json_values import JsonObject, JsonValue, is_unicode, parse_strict_json, sendable_json_text
 from turnlog.core.messages import Block, Media, Message, Opaque, Role, Text, Thinking, ToolCall, ToolResult
 
 ERROR_PREFIX = "[error]"
@@ -41,9 +41,9 @@ def role_of(body: JsonObject) -> Role:
 
 
 def given_role(body: JsonObject) -> str:
-    """Return the role as the body spells it. Raises `InvalidInputError` when it is missing or not a string."""
+    """Return the role as the body spells it. Raises `InvalidInputError` when it is missing or no legal string."""
     role = body.get("role")
-    if not isinstance(role, str) or not role:
+    if not isinstance(role, str) or not role or not is_unicode(role):
         raise invalid_message("/role", "a message needs a role, a non-empty string")
     return role
 

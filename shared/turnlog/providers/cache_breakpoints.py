@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
-from turnlog.core.json_values import JsonObject, JsonValue
+from turnlog.core.json_values import JsonObject, JsonValue, copied_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.window_parts import Breakpoint
 from turnlog.providers import BEFORE_ALL, End, Rendered
@@ -128,7 +128,9 @@ def pointers(places: Sequence[BlockPlace], format: str) -> list[Breakpoint]:
     for place in places:
         base = ("/tools", "/system", f"/messages/{place.message}/content")[place.part]
         inserted = inserted_at.get(place[:2], 0)
-        breakpoints.append(Breakpoint(f"{base}/{place.block + (inserted + 1 if kind.behind else 0)}", kind.form))
+        breakpoints.append(
+            Breakpoint(f"{base}/{place.block + (inserted + 1 if kind.behind else 0)}", copied_json(kind.form))
+        )
         inserted_at[place[:2]] = inserted + 1
     return breakpoints
 

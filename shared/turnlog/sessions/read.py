@@ -8,7 +8,7 @@ from typing import Any
 
 from turnlog.core.errors import CorruptError, NotFoundError
 from turnlog.core.identity import Owner
-from turnlog.core.json_values import JsonValue
+from turnlog.core.json_values import JsonValue, copied_json
 from turnlog.core.loops import Flow, LoopState
 from turnlog.core.models import Cursors, SessionStatus
 from turnlog.core.session_settings import SCHEMA_VERSION, SessionSettings
@@ -32,10 +32,11 @@ from turnlog.sessions.session_log import LogUseCase
 
 
 def session_answer(keys: SessionKeys, current: CurrentSettings, header: Header) -> Session:
-    """Return a session as the API sends it."""
+    """Return a session as the API sends it, with copies of the settings, which a process remembers."""
     flow, settings = header.flow, current.settings
     asked = settings.bootstrap
-    fields = {name: getattr(settings, name) for name in SessionSettings.__slots__ if name in Session.model_fields}
+    names = [name for name in SessionSettings.__slots__ if name in Session.model_fields]
+    fields = {name: copied_json(getattr(settings, name)) for name in names}
     fields |= {
         "bootstrap": Bootstrapped.model_validate(asked["found"]) if asked is not None else None,
         "created_at": rfc3339(current.created_ms),

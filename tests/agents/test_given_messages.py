@@ -11,7 +11,7 @@ import httpx
 import httpx2
 import pytest
 
-from tests.agents.scripts import Script, says
+from tests.agents.scripts import Script, calls, says
 from tests.conftest import Harness
 from turnlog import AsyncSession, AsyncTurnlog, Session, build_window, count_tokens
 from turnlog.core.errors import InvalidInputError, MalformedError
@@ -158,6 +158,79 @@ def test_a_message_with_a_field_of_an_answer_is_a_message(harness: Harness, fiel
     session, message = harness.log().sessions.create("s"), {"role": "user", "content": "hi", **field}
     session.append(message)
     assert [stored.body for stored in session.messages()] == [message]
+
+
+@pytest.mark.parametrize("field", [{"choices": [{"message": {"role": "user"}}]}, {"output": []}])
+@pytest.mark.parametrize("format", ["openai_chat", "openai_responses"])
+def test_a_message_beside_an_object_of_a_library_is_no_answer(
+    harness: Harness, objects: Any, field: dict[str, Any], format: str
+) -> None:
+    session, message = harness.log().sessions.create("s"), {"role": "user", "content": "hi", **field}
+    session.append(objects.COMPLETION.choices[0].message, message, format=format)
+    assert [stored.body for stored in session.messages()][1:] == [message]
+
+
+def test_a_result_without_a_type_is_no_answer(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    with pytest.raises(InvalidInputError, match="a message needs a role"):
+        session.append({"call_id": "c1", "output": [{"text": "x"}]})
+    assert session.info().messages == 0
+
+
+def test_an_answer_without_content_is_an_empty_message(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    session.append({"type": "message", "role": "assistant", "stop_reason": "end_turn"})
+    assert [stored.body for stored in session.messages()] == [{"role": "assistant", "content": []}]
+
+
+ODD = [
+    '{"a": 98765432109876543210}',
+    '{"a": NaN}',
+    '{"a": 1e400}',
+    f'{{"a": {"[" * 40}{"]" * 40}}}',
+    '{"a": 1, "a": 2}',
+]
+
+
+@pytest.mark.parametrize("text", ODD, ids=["wide", "NaN", "infinite", "deep", "twice"])
+@pytest.mark.parametrize("format", ["anthropic", "bedrock_converse"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_arguments_that_are_no_object_that_can_be_stored_lose_no_reply(
+    harness: Harness, format: Any, text: str, whole: bool
+) -> None:
+    session, executed = harness.log().sessions.create("s"), list[Any]()
+    answer = calls(("c1", "find", json.loads(text)), format=format)
+    if format == "anthropic":
+        answer |= {"type": "message", "stop_reason": "tool_use"}
+    else:
+        answer = {"output": {"message": answer}, "stopReason": "tool_use"}
+    streamed = {"anthropic": _streamed_call, "bedrock_converse": _converse_call}[format](text)
+    model = Script(answer if whole else lambda: iter(streamed), says("Done", format))
+    outcome = session.run(model, {"find": lambda a: executed.append(a) or "found"}, format=format).send("Go")
+    assert (outcome.status, len(executed)) == ("final", 1), [message.body for message in session.messages()]
+    assert repr(executed[0]) == repr(json.loads(text)["a"]), "the tool has them as they came"
+
+
+def _streamed_call(text: str) -> list[dict[str, Any]]:
+    block = {"type": "tool_use", "id": "c1", "name": "find", "input": {}}
+    return [
+        {"type": "message_start", "message": {"role": "assistant", "content": [], "usage": {}}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": text}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 1}},
+        {"type": "message_stop"},
+    ]
+
+
+def _converse_call(text: str) -> list[dict[str, Any]]:
+    return [
+        {"messageStart": {"role": "assistant"}},
+        {"contentBlockStart": {"contentBlockIndex": 0, "start": {"toolUse": {"toolUseId": "c1", "name": "find"}}}},
+        {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"toolUse": {"input": text}}}},
+        {"contentBlockStop": {"contentBlockIndex": 0}},
+        {"messageStop": {"stopReason": "tool_use"}},
+    ]
 
 
 def test_an_answer_with_several_choices_is_refused(harness: Harness, objects: Any) -> None:

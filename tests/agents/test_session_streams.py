@@ -340,3 +340,14 @@ def test_an_async_one_that_is_left(harness: Harness) -> None:
 
     asyncio.run(run())
     assert stored(session) == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_option_that_there_is_not_is_refused_before_the_reply_is_read(harness: Harness, is_async: bool) -> None:
+    session = asked(harness)
+    open_stream = session.stream_async if is_async else session.stream
+    given: Any = asynchronous(chunks()) if is_async else chunks()
+    with pytest.raises(TypeError, match="no option 'idempotent_key'"):
+        open_stream(given, idempotent_key="k")
+    with pytest.raises(InvalidInputError, match="on_break is 'save'; it is one of keep, drop"):
+        open_stream(given, on_break="save")

@@ -276,6 +276,12 @@ def test_a_backup_overwrites_nothing(log: Turnlog, tmp_path: Path, taken: str) -
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["data", taken])
 
 
+@pytest.mark.parametrize("folder", [".", "/", ""])
+def test_a_folder_is_no_place_for_a_backup(log: Turnlog, folder: str) -> None:
+    with pytest.raises(InvalidInputError, match="already exists"):
+        log.backup(folder)
+
+
 def test_nothing_is_left_of_a_backup_that_fails(log: Turnlog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from turnlog.engines.files import FileBlobStore
 

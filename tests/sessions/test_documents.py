@@ -473,3 +473,12 @@ def test_over_http_it_is_the_same(served: Turnlog) -> None:
     with pytest.raises(DocumentChangedError) as caught:
         session.documents.put("zz", b"", if_absent=True)
     assert caught.value.details["key"] == "zz"
+
+
+def test_a_text_is_no_list_of_names(log: Turnlog) -> None:
+    documents = log.sessions.create("s").documents
+    documents.put_many({"a": b"1", "b": b"2", "ab": b"3"})
+    for call in (documents.delete, documents.get_many):
+        with pytest.raises(InvalidInputError, match="'ab' is one name; give the names in a list"):
+            call("ab")
+    assert [document.key for document in documents.list()] == ["a", "ab", "b"]

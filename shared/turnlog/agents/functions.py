@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from turnlog.agents.graph_state.messages import to_graph_message
-from turnlog.agents.streams import as_mapping, list_or_empty, mapping_or_empty, usage_of
+from turnlog.agents.streams import as_mapping, list_or_empty, mapping_or_empty, usage_of, with_stored_inputs
 from turnlog.client import is_answer, is_model, python_json
 from turnlog.core.errors import InvalidInputError, RunLostError
-from turnlog.core.json_values import JsonObject
+from turnlog.core.json_values import JsonObject, JsonValue
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.core.messages import Media
 from turnlog.providers.blocks import RAW, string_of
@@ -170,9 +170,11 @@ def bind_call(handler: Handler | None, call: RequestedCall, names: list[str]) ->
         raise NotExecutedError(f"There is no tool {call.name[:64]!r}. Tools: {known}.")
     try:
         arguments = {} if call.is_text or not call.arguments.strip() else json.loads(call.arguments)
-    except (ValueError, RecursionError):
+        if isinstance(arguments, dict) and arguments.keys() == {RAW}:
+            arguments = json.loads(arguments[RAW])  # what could not be stored as an object, such as a wide integer
+    except (ValueError, TypeError, RecursionError):
         arguments = None
-    if not isinstance(arguments, dict) or arguments.keys() == {RAW}:
+    if not isinstance(arguments, dict):
         raise NotExecutedError("The arguments are not a JSON object.")
     texts = [call.arguments] if call.is_text else []
     try:
@@ -362,9 +364,8 @@ def _converted(value: object, index: int, format: str | None) -> GivenMessages:
     except TypeError as error:
         detail = f"message {index} is of type {type(value).__name__}: a message is an object with a role and content"
         raise InvalidInputError(detail, code=NOT_A_MESSAGE, problems=problems) from error
-    is_of_any_format = format not in _PARSERS and is_answer(fields)
-    for name, parse in _PARSERS.items():
-        reply = parse(fields) if is_of_any_format or name == format else None
+    for name, parse in _PARSERS.items() if is_answer(fields) else ():
+        reply = parse(fields) if format == name or format not in _PARSERS else None
         if reply is not None:
             meta = {"finish_reason": reply.finish_reason} if reply.finish_reason else {}
             return GivenMessages(reply, [meta] * len(reply.messages), name)
@@ -409,7 +410,7 @@ def _responses(answer: Mapping[str, Any]) -> Reply | None:
 def _anthropic(answer: Mapping[str, Any]) -> Reply | None:
     if answer.get("type") != "message":
         return None
-    message = {"role": answer.get("role", "assistant"), "content": answer["content"]}
+    message = {"role": answer.get("role", "assistant"), "content": with_stored_inputs(answer.get("content", []))}
     return Reply([message], usage_of("anthropic", answer.get("usage")), answer.get("stop_reason"))
 
 
@@ -417,6 +418,8 @@ def _converse(answer: Mapping[str, Any]) -> Reply | None:
     if not isinstance(answer.get("output"), Mapping):
         return None
     message = cast("JsonObject", _with_base64(mapping_or_empty(answer["output"].get("message"))))
+    if "content" in message:
+        message = {**message, "content": cast("JsonValue", with_stored_inputs(message["content"]))}
     return Reply([message], usage_of("bedrock_converse", answer.get("usage")), answer.get("stopReason"))
 
 

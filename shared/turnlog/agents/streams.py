@@ -10,12 +10,13 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from inspect import signature
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from turnlog.client import parts_of
 from turnlog.client.async_calls import run_to_end
-from turnlog.core.errors import InvalidInputError
-from turnlog.core.json_values import JsonObject, without_none
+from turnlog.core.errors import InvalidInputError, MalformedError
+from turnlog.core.json_values import MAX_DEPTH, JsonObject, measured, parse_strict_json, without_none
 from turnlog.engines import RandomIds
 from turnlog.providers.blocks import RAW, string_of
 from turnlog.sessions.message_models import MAX_TOKENS, Appended
@@ -90,15 +91,34 @@ def integer_of(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
+_INPUT_LEVELS = MAX_DEPTH - 6
+"""Levels of JSON in a call's arguments, so that the message and a request around them stay within `MAX_DEPTH`."""
+
+
 def parsed_input(text: str) -> JsonObject:
-    """Return the object that a JSON text holds; an incomplete or invalid text is returned under `RAW`."""
+    """Return the object that a JSON text holds; a text that is incomplete, or no JSON that can be stored, comes under `RAW`."""
     if not text.strip():
         return {}
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = parse_strict_json(text)
+    except MalformedError:
         value = None
-    return value if isinstance(value, dict) else {RAW: text}
+    return value if isinstance(value, dict) and measured(value)[1] <= _INPUT_LEVELS else {RAW: text}
+
+
+def with_stored_inputs(content: object) -> object:
+    """Return a message's content with arguments that cannot be stored, such as an integer of 20 digits, as text under `RAW`."""
+    if not isinstance(content, list):
+        return content
+    return [_with_stored_input(block) if isinstance(block, Mapping) else block for block in content]
+
+
+def _with_stored_input(block: Event) -> Event:
+    if isinstance(block.get("toolUse"), Mapping):
+        return {**block, "toolUse": _with_stored_input(block["toolUse"])}
+    if not isinstance(block.get("input"), Mapping):
+        return block
+    return {**block, "input": parsed_input(json.dumps(block["input"], ensure_ascii=False))}
 
 
 _COUNTS = {
@@ -194,6 +214,10 @@ class _SavingStream(Generic[E]):
         meta: Mapping[str, Any] | None,
         options: Mapping[str, Any],
     ) -> None:
+        if on_break not in get_args(OnBreak):
+            raise InvalidInputError(f"on_break is {on_break!r}; it is one of {', '.join(get_args(OnBreak))}")
+        if unknown := [name for name in options if name not in signature(append).parameters]:
+            raise TypeError(f"a stream has no option {unknown[0]!r}")
         self._events = events
         self._iterator = self._iterate(events)
         self._append = append

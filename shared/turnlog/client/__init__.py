@@ -210,7 +210,7 @@ def plain_messages(messages: Sequence[GivenMessage], format: str | None) -> tupl
 
 def is_answer(fields: Mapping[str, Any]) -> bool:
     """Return whether the fields are a provider's complete answer. Of the answers only Anthropic's has a role or a type."""
-    is_message = "role" in fields or "type" in fields
+    is_message = any(name in fields for name in ("role", "type", "call_id"))
     return "stop_reason" in fields or (not is_message and ("choices" in fields or "output" in fields))
 
 

@@ -464,6 +464,8 @@ class RunCalls(SessionResource):
 
         if not isinstance(tools, Mapping | None):
             raise InvalidInputError(f"tools are functions by name, {{'find': find}}, not a {type(tools).__name__}")
+        if not callable(model):
+            raise InvalidInputError(f"model is a function of the window, not a {type(model).__name__}")
         own_tools = {name: tool if isinstance(tool, Tool) else Tool(tool) for name, tool in (tools or {}).items()}
         plan = RunPlan(cast("Session", self), model, own_tools, context_options(window), *options)
         parent = executing_call()

@@ -47,7 +47,7 @@ class DocumentReading(OwnerResource):
 
     def get_many(self, keys: Iterable[str]) -> dict[str, Document]:
         """Return the documents that exist, by key. Makes a request for each 100 keys and each 4 MiB."""
-        unread, documents, reading = list(dict.fromkeys(keys)), dict[str, Document](), self._begin()
+        unread, documents, reading = _unique(keys), dict[str, Document](), self._begin()
         while unread:
             answer = reading._read({"keys": unread[:MAX_READ]})
             documents |= {document.key: document for document in answer.documents}
@@ -158,7 +158,7 @@ class Documents(DocumentReading):
         With ``if_revisions``, documents named there are deleted only if they have these revisions: `DocumentChangedError` is
         raised when all others of the request are deleted.
         """
-        unique, revisions = list(dict.fromkeys(names)), if_revisions or {}
+        unique, revisions = _unique(names), if_revisions or {}
         entries = [{"key": name, "if_revision": revisions[name]} if name in revisions else name for name in unique]
         for start in range(0, len(entries), MAX_READ):
             part = entries[start : start + MAX_READ]
@@ -184,3 +184,9 @@ def _entry(key: str, data: bytes) -> dict[str, Any]:
     if not isinstance(data, bytes | bytearray | memoryview):
         raise InvalidInputError(f"document {key!r} must be bytes, not {type(data).__name__}")
     return {"key": key, "data": bytes(data)}
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    if isinstance(names, str | bytes):
+        raise InvalidInputError(f"{names[:80]!r} is one name; give the names in a list")
+    return list(dict.fromkeys(names))

@@ -32,7 +32,7 @@ from turnlog.sessions.session_log import LogUseCase
 
 
 def session_answer(keys: SessionKeys, current: CurrentSettings, header: Header) -> Session:
-    """Return a session as the API sends it, with copies of the settings, which a process remembers."""
+    """Return a session as the API sends it, with copies of its settings."""
     flow, settings = header.flow, current.settings
     asked = settings.bootstrap
     names = [name for name in SessionSettings.__slots__ if name in Session.model_fields]

@@ -34,7 +34,7 @@ from turnlog.windows.breaks import EpochStart
 from turnlog.windows.recalled import RecallHit, RecallSearch
 
 MAX_PAGES = 8
-"""Pages of commits that a window reads at most; each rewind and each fork behind the session allows one more."""
+"""Pages of commits that a window reads at most; each rewind and fork allows one more."""
 SMALL_PAGES = 4
 """Pages before those that have no limit but 1 MB."""
 FIRST_ITEMS = 160

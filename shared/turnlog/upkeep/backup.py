@@ -144,7 +144,7 @@ def _read_only() -> ForbiddenError:
 @contextmanager
 def _new_backup(path: Path) -> Iterator[tuple[Path, Path]]:
     """Yield a temporary file beside a new backup, and the folder of its blobs. Remove both when the block fails."""
-    if not path.name:  # a folder such as "." or "/"
+    if not path.name:
         raise _exists(path)
     folder = path.with_name(path.name + ".blobs")
     for existing in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-journal")):

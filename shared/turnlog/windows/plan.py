@@ -142,7 +142,7 @@ class WindowPlan:
         if not self.view.unread:
             return True
         summary, oldest = self.request.summary, self.view.oldest
-        if not oldest:  # nothing of a loop has been read
+        if not oldest:  # no loop was read
             return False
         covered, covered_to = (summary.last_loop, summary.last) if summary is not None else (0, 0)
         pinned = [entry for entry in self.entries if covered < entry.loop < oldest]

@@ -164,14 +164,9 @@ def _evicts(loop: Loop) -> bool:
 
 
 def takes_line(view: WindowDraft) -> bool:
-    """Return whether the line about omitted messages is sent: also for messages of older loops that are never sent.
-
-    Where these loops are out, all their messages count as unread.
-    """
-    if has_evicted(view) or not view.set_aside:
-        return has_evicted(view)
-    oldest = oldest_sent(view)
-    return any(entry.loop < oldest for entry, _ in view.set_aside)
+    """Return whether the line about omitted messages is sent: also for messages of older loops that are never sent."""
+    oldest = oldest_sent(view) if view.set_aside else 0
+    return has_evicted(view) or any(entry.loop < oldest for entry, _ in view.set_aside)
 
 
 def oldest_sent(view: WindowDraft) -> int:

@@ -198,7 +198,7 @@ def checked_json(value: _Json) -> _Json:
 
 def _parsed(value: object) -> object:
     if isinstance(value, str):
-        return joined_pairs(str.__str__(value))  # of an enum
+        return joined_pairs(str.__str__(value))
     if isinstance(value, (dict, Mapping)):
         return _unique(
             [(joined_pairs(str.__str__(key)), cast("JsonValue", _parsed(item))) for key, item in value.items()]

@@ -34,7 +34,7 @@ from turnlog.windows.breaks import EpochStart
 from turnlog.windows.recalled import RecallHit, RecallSearch
 
 MAX_PAGES = 8
-"""Pages of commits that a window reads at most; each rewind and fork allows one more."""
+"""Pages of commits that a window reads at most; a rewind or fork allows one more."""
 SMALL_PAGES = 4
 """Pages before those that have no limit but 1 MB."""
 FIRST_ITEMS = 160
@@ -365,7 +365,7 @@ class SessionHistory:
         return breaks_of_requests(self._log, self._keys, self._header, self._context.request, self._commits)
 
     def _read_page(self) -> bool:
-        """Read a page of commits; return whether there was one. At most `MAX_PAGES`, and one more for each rewind and fork."""
+        """Read a page of commits; return whether there was one. At most `MAX_PAGES`, one more for each rewind and fork."""
         page = next(self._pages, None) if self._pages is not None and not self._is_limited else None
         if page is None:
             return False

@@ -164,13 +164,13 @@ def _evicts(loop: Loop) -> bool:
 
 
 def takes_line(view: WindowDraft) -> bool:
-    """Return whether the line about omitted messages is sent: also for messages of older loops that are never sent."""
+    """Return whether the omission notice is sent, also for older messages that are never sent."""
     oldest = oldest_sent(view) if view.set_aside else 0
     return has_evicted(view) or any(entry.loop < oldest for entry, _ in view.set_aside)
 
 
 def oldest_sent(view: WindowDraft) -> int:
-    """Return the number of the first loop that is not out with all older ones, but for pinned messages."""
+    """Return the number of the first loop that is not out with all older ones."""
     current = view.loops[-1].number if view.loops else 0
     return next((loop.number for loop in view.past if not _is_out_with_older(loop)), current)
 

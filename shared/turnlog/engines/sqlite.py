@@ -370,7 +370,7 @@ def _close(connection: sqlite3.Connection) -> None:
 
 
 class _Write(Generic[_T]):
-    """A change that waits for its transaction. It is over with a result or an error."""
+    """A change that waits for its transaction."""
 
     def __init__(self, change: Callable[[sqlite3.Connection], _T]) -> None:
         self.change = change

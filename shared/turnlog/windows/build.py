@@ -35,8 +35,8 @@ from turnlog.windows.request import WindowRequest, with_tools_of
 from turnlog.windows.view import WindowDraft
 
 RENDERER_VERSION = 34
-"""Raised by every change that gives another window for the same log and request. A stored ``build`` of another version is
-refused instead of silently giving other bytes (W8). ``tools/record_windows.py`` then records the new windows for the tests."""
+"""Raised by every change that gives another window for the same log and request. A ``build`` of another version is
+refused (W8). ``tools/record_windows.py`` records the new windows."""
 _COUNTED = 1.5
 """The most tokens of a provider for one token of our count."""
 

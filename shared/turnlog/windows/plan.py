@@ -142,7 +142,7 @@ class WindowPlan:
         if not self.view.unread:
             return True
         summary, oldest = self.request.summary, self.view.oldest
-        if not oldest:  # no loop was read
+        if not oldest:
             return False
         covered, covered_to = (summary.last_loop, summary.last) if summary is not None else (0, 0)
         pinned = [entry for entry in self.entries if covered < entry.loop < oldest]

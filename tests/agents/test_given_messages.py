@@ -170,6 +170,12 @@ def test_a_message_beside_an_object_of_a_library_is_no_answer(
     assert [stored.body for stored in session.messages()][1:] == [message]
 
 
+def test_an_answer_of_a_known_format_may_have_fields_of_a_gateway(harness: Harness) -> None:
+    session = harness.log().sessions.create("s")
+    answer = {"type": "chat.completion", "choices": [{"message": {"role": "assistant", "content": "Hi"}}]}
+    assert session.run(Script(answer)).send("Hello").text == "Hi"
+
+
 def test_a_result_without_a_type_is_no_answer(harness: Harness) -> None:
     session = harness.log().sessions.create("s")
     with pytest.raises(InvalidInputError, match="a message needs a role"):

@@ -364,7 +364,9 @@ def _converted(value: object, index: int, format: str | None) -> GivenMessages:
     except TypeError as error:
         detail = f"message {index} is of type {type(value).__name__}: a message is an object with a role and content"
         raise InvalidInputError(detail, code=NOT_A_MESSAGE, problems=problems) from error
-    for name, parse in _PARSERS.items() if is_answer(fields) else ():
+    # A gateway may add other fields to the answer of a known format, but no role.
+    may_be_answer = is_answer(fields) or (format in _PARSERS and not fields.keys() & {"role", "call_id"})
+    for name, parse in _PARSERS.items() if may_be_answer else ():
         reply = parse(fields) if format == name or format not in _PARSERS else None
         if reply is not None:
             meta = {"finish_reason": reply.finish_reason} if reply.finish_reason else {}

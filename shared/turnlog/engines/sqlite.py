@@ -451,8 +451,8 @@ class SqliteDatabase:
     def write(self, change: Callable[[sqlite3.Connection], _T]) -> _T:
         """Return what ``change`` returns, when its transaction is durable. Writes that wait at the same time share one.
 
-        ``change`` may run in another thread, and again if another one raises or Ctrl-C ends it. If it
-        raises itself, it has no effect.
+        ``change`` may run in another thread, and again if another one raises or Ctrl-C ends the transaction.
+        If it raises, it has no effect.
         """
         write = _Write(change)
         try:

@@ -371,7 +371,8 @@ class SessionHistory:
             return False
         if self._commits:
             older, newer = page[-1], self._commits[0]
-            self._stretches += older.header.last + 1 < newer.header.first or older.home != newer.home
+            border = older.header.last + 1 < newer.header.first or older.home != newer.home
+            self._stretches += border or older.header.rewound == older.header.first
         self._page_count += page[0].header.first < self._oldest_read
         uncovered = [commit for commit in page if commit.header.last > self._covered_to]
         commits = [commit for commit in uncovered if not self._floor or commit.header.flow.messages > self._floor]

@@ -365,7 +365,7 @@ class SessionHistory:
         return breaks_of_requests(self._log, self._keys, self._header, self._context.request, self._commits)
 
     def _read_page(self) -> bool:
-        """Read a page of commits; return whether there was one. At most `MAX_PAGES`, one more for each rewind and fork."""
+        """Read a page of commits; return whether there was one."""
         page = next(self._pages, None) if self._pages is not None and not self._is_limited else None
         if page is None:
             return False

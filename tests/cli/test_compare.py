@@ -52,6 +52,17 @@ def test_a_message_within_a_loop_is_told_with_its_loop() -> None:
     assert {change.tokens for change in changes} == {after.tokens - before.tokens}
 
 
+def test_a_result_that_leaves_the_messages_before_the_first_loop_counts_once() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": "a", "content": "found"}
+    history = [{"role": "system", "content": None, "tool_calls": [call]}, MESSAGES[0], result]
+    before, after = build_window(history), build_window([*history, result])
+    changes = compare(before.manifest.parts, after.manifest.parts)
+    own = [change for change in changes if not _is_within_a_loop(change)]
+    assert {(change.change, change.part.first) for change in own} == {("went", 3), ("came", 4)}
+    assert sum(change.tokens for change in own) == after.tokens - before.tokens
+
+
 def test_a_crossing_is_told_by_loops_with_levels_and_tokens() -> None:
     before, after = build_window(MESSAGES), build_window(MESSAGES, budget=1_000)
     changes = compare(before.manifest.parts, after.manifest.parts)

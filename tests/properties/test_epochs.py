@@ -119,6 +119,23 @@ def test_W12_the_least_budget_is_the_same_however_much_is_read_at_once(policy: s
     assert raised.value.details["needed"] == least
 
 
+_NOTHING_TO_DIGEST = {
+    "empty": [("user", ""), ("assistant", "")],
+    "only its system text is left": [("user", "word"), ("assistant", "Yes."), ("system", "Be brief.")],
+}
+
+
+@pytest.mark.parametrize("step", [{"step": "digest_when_full", "interrupted": "drop"}, {"step": "messages", "n": 1}])
+@pytest.mark.parametrize("loop", _NOTHING_TO_DIGEST)
+def test_W12_a_loop_whose_digest_would_be_empty_does_not_end_the_reading(loop: str, step: dict[str, Any]) -> None:
+    policy = json.dumps({"steps": [step], "preserve_system": False})
+    past = [("user", "Hello " * 50), ("assistant", "Yes " * 40), *_NOTHING_TO_DIGEST[loop]]
+    held = stored([_said(*each) for each in (*past, *[("user", "more " * size) for size in (30, 90, 60)])])
+    for budget in range(147, 300, 5):
+        wanted = Asked(policy, budget)
+        assert build(Pages(held, 2), request(wanted, held.sources)) == window(held, wanted)
+
+
 @pytest.mark.parametrize("policy", ["turns(1)", "run_loops(1)", "messages(2)"])
 def test_W12_the_call_of_a_pinned_result_is_read_however_far_back_it_is(policy: str) -> None:
     late = replace(_result("a", "late"), pin=True)

@@ -190,13 +190,17 @@ def _whole_loops(parts: Iterable[WindowPart]) -> set[int | None]:
 
 
 def _keyed(parts: Iterable[WindowPart], whole_loops: set[int | None]) -> Iterator[tuple[_Key, WindowPart]]:
-    """Yield parts with their keys: a loop by its number, a message by its position, a line by its reason."""
+    """Yield parts with their keys: a loop by its number, a message by its position, a line by its reason.
+
+    A message that is of no loop in one window, and of a loop in the other, has two keys: there it counts among the loop's tokens.
+    """
     seen = Counter[tuple[str, int | str | None]]()
     for part in parts:
         if part.kind == "message" and part.loop is not None and part.loop not in whole_loops:
             continue
         name = part.loop if part.kind == "loop" else part.first if part.kind == "message" else None
-        key = (part.kind, part.reason if part.kind == "omission_notice" else name)
+        kind = "message of a loop" if part.kind == "message" and part.loop is not None else part.kind
+        key = (kind, part.reason if part.kind == "omission_notice" else name)
         seen[key] += 1
         yield (*key, seen[key]), part
 

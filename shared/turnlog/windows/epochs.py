@@ -109,18 +109,17 @@ def _fit_all(view: WindowDraft, limits: ViewLimits) -> FittedView:
         return FittedView(fitted.view, (*fitted.breaks, EpochStart(view.last, "budget", "base")), fitted.is_final)
     breaks = (EpochStart(view.last, "budget", "base"),)
     smallest = min(_least_views(view), key=message_tokens)
-    # The newest past loop says why it is out.
-    has_past = any(loop.number >= view.oldest for loop in view.past)
-    is_final = not _is_open(view) or (has_past and not fits_without_line)
-    if message_tokens(smallest) <= room:
-        return FittedView(smallest, breaks, is_final)
-    # Where even the user's messages of the current loop are too many, the oldest but for the first go, behind all past loops and
-    # system messages that need not stay.
-    shorter = _with_fewer_messages(smallest.with_past(out(loop, "budget") for loop in smallest.past), room)
-    needed = min(message_tokens(shorter), message_tokens(smallest))
+    if message_tokens(smallest) > room:
+        # Where even the user's messages of the current loop are too many, the oldest but for the first go, behind all past loops
+        # and system messages that need not stay.
+        shorter = _with_fewer_messages(smallest.with_past(out(loop, "budget") for loop in smallest.past), room)
+        smallest = min(shorter, smallest, key=message_tokens)
+    needed = message_tokens(smallest)
     if needed > room:
         raise BudgetTooSmallError(f"the least window needs {needed} tokens of messages", details={"needed": needed})
-    return FittedView(shorter, breaks, is_final)
+    # Messages before a loop that is out for the budget are out too.
+    is_final = not _is_open(view) or not (_is_open(smallest) or fits_without_line)
+    return FittedView(smallest, breaks, is_final)
 
 
 def is_lowered(view: WindowDraft) -> bool:

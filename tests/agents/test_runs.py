@@ -507,8 +507,16 @@ def test_an_approved_action_that_names_no_open_call_executes_nothing(session: Se
 
 
 def test_names_of_calls_that_wait_are_not_given_as_one_text(session: Session) -> None:
-    with pytest.raises(InvalidInputError, match=r"approve='repay' is a text; give the names in a list: \['repay'\]"):
+    with pytest.raises(InvalidInputError, match="approve must be a list, not 'repay'"):
         session.run(Script(says("Hi")), {"pay": find}, approve="repay")
+
+
+@pytest.mark.parametrize("option", ["approve", "hooks"])
+def test_what_is_no_list_is_refused_before_the_question_is_stored(session: Session, option: str) -> None:
+    head = session.info().head
+    with pytest.raises(InvalidInputError, match=f"{option} must be a list, not 5"):
+        session.run(Script(says("Hi")), **{option: 5}).send("Go")  # type: ignore[arg-type]
+    assert session.info().head == head
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -87,6 +87,16 @@ def test_a_question_that_is_no_text_is_refused(url: str, question: Any) -> None:
                 search(question)
 
 
+@pytest.mark.network
+@pytest.mark.parametrize("value", [None, 5])
+def test_an_id_that_is_no_text_is_refused(url: str, value: Any) -> None:
+    with Turnlog.open(url) as log:
+        session = log.sessions.create("a")
+        for call in (log.job, log.forget, session.delete_snapshot):
+            with pytest.raises(InvalidInputError, match=f"must be a text, not {value}"):
+                call(value)
+
+
 def test_a_file_that_cannot_be_used_is_refused_when_it_is_opened(tmp_path: Path) -> None:
     (tmp_path / "notes.db").write_text("no database, " * 20)
     with pytest.raises(UnavailableError, match="is not a SQLite database"):

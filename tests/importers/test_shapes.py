@@ -200,6 +200,14 @@ def test_a_line_that_holds_no_message_is_kept_beside_the_next_one(log: Turnlog, 
     assert [line["uuid"] for line in (stored.metadata or {})["imported"]["lines"]] == ["odd", "u"]
 
 
+def test_lines_of_another_session_are_imported_with_a_warning(log: Turnlog, tmp_path: Path) -> None:
+    message = {"role": "user", "content": "hi"}
+    lines = [line(message, sessionId=name, uuid=str(at)) for at, name in enumerate(("s-2", "s-1", "s-2", "s-1"))]
+    (row,) = imported_twice(log, written(tmp_path, "s-1.jsonl", lines)).sessions
+    assert (row.session_id, row.messages) == ("s-1", 4)
+    assert ("line 1", "other_session: s-2") in [(item.place, item.reason) for item in row.warnings]
+
+
 def test_neighbouring_lines_of_one_answer_are_one_message_which_ends_as_its_last_line_says(
     log: Turnlog, tmp_path: Path
 ) -> None:

@@ -92,8 +92,9 @@ class RunPlan:
         limit = cast("object", self.max_iterations)
         if limit is not None and (not isinstance(limit, int) or limit < 1):
             raise InvalidInputError(f"max_iterations is {limit!r}; it is an integer from 1")
-        if isinstance(self.approve, str):
-            raise InvalidInputError(f"approve={self.approve!r} is a text; give the names in a list: [{self.approve!r}]")
+        for name, value in (("approve", () if callable(self.approve) else self.approve), ("hooks", self.hooks)):
+            if isinstance(value, str) or not isinstance(value, Collection):
+                raise InvalidInputError(f"{name} must be a list, not {value!r:.64}")
         if self.on_busy not in (None, *get_args(OnBusy)):
             raise InvalidInputError(f"on_busy is {self.on_busy!r}; it is one of {', '.join(get_args(OnBusy))}")
         known = {*signature(self.session.context).parameters, "others", "system"}

@@ -115,7 +115,10 @@ def _rows(parts: Sequence[WindowPart]) -> Iterator[_Row]:
     out_messages = (part for part in parts if part.kind == "message" and part.level == "out")
     out = [part for part in out_messages if out_loops.get(part.loop, "") != part.reason]
     out_by_loop = Counter(part.loop for part in out)
-    shown = (part for part in parts if part.kind != "block" and not _is_in_row_of_loop(part))
+    # Lost blocks, and messages of a loop, are in other rows.
+    shown = (
+        part for part in parts if part.kind not in ("block", "message") or (part.loop is None and part.level != "out")
+    )
 
     def row_of(part: WindowPart) -> object:
         """Return what loops that share a row have in common: those that are out for the same reason."""
@@ -127,10 +130,6 @@ def _rows(parts: Sequence[WindowPart]) -> Iterator[_Row]:
         yield _Row(counted(count, "message"), "", "out", 0, _LEVEL_STYLES["out"], reason)
     for kind, count in Counter(part.reason or "" for part in parts if part.kind == "block").items():
         yield _Row(f"blocks in {counted(count, 'message')}", "", "out", 0, _LEVEL_STYLES["out"], kind)
-
-
-def _is_in_row_of_loop(part: WindowPart) -> bool:
-    return part.kind == "message" and (part.loop is not None or part.level == "out")
 
 
 def _row(group: Sequence[WindowPart], out_by_loop: Mapping[int | None, int]) -> _Row:

@@ -88,6 +88,9 @@ class OwnerResource:
         for name, value in (query or {}).items():
             if isinstance(value, Collection) and not isinstance(value, str):
                 raise InvalidInputError(f"{name} must be a text or a number, not {value!r:.64}")
+        for name, value in (path or {}).items():
+            if not isinstance(value, str):
+                raise InvalidInputError(f"{name} must be a text, not {value!r:.64}")
         answer: T = self.backend.call(
             operation,
             path={**self._path, **(path or {})},

@@ -148,7 +148,9 @@ def _parts(export: ExportFile, name: str, documents: bool) -> Iterator[dict[str,
         yield {"commits": batch}
     for entries in document_batches(export.documents(name)) if documents else ():
         yield {"documents": entries}
-    for lines in batches(export.snapshots(name), _metadata_chars, max_size=MAX_BATCH_BYTES, max_count=MAX_WRITTEN):
+    for lines in batches(
+        export.snapshots(name), lambda line: len(json.dumps(line)), max_size=MAX_BATCH_BYTES, max_count=MAX_WRITTEN
+    ):
         yield {"snapshots": lines}
     for facts in batches(export.memories.get(name, ()), lambda _: 1, max_size=_MAX_FACTS):
         yield {"memories": facts}
@@ -157,10 +159,6 @@ def _parts(export: ExportFile, name: str, documents: bool) -> Iterator[dict[str,
 def _warn_of_memories(session_id: str, count: int) -> None:
     if count:
         _log.warning("%d memories of session %s are not imported: the memory engine took none", count, session_id)
-
-
-def _metadata_chars(snapshot: dict[str, Any]) -> int:
-    return len(json.dumps(snapshot))
 
 
 def _saved(

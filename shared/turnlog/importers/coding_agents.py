@@ -9,7 +9,7 @@ the session's metadata. The lines of a subagent are a session of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,21 +40,21 @@ def recognises(file: SourceFile) -> bool:
 
 def read(file: SourceFile) -> Iterator[SourceSession]:
     """Read the sessions of a file: the main agent's, and one for each subagent."""
-    by_agent = dict[str, _Lines]()
-    main, agent = _main_id(file), ""
+    by_agent, first_lines, agent = dict[str, _Lines](), dict[str, int](), ""
     for line in file.lines:
-        if isinstance(line.value, dict) and "isSidechain" in line.value:
+        entry = object_of(line.value)
+        if name := string_of(entry.get("sessionId")):
+            first_lines.setdefault(name, line.number)
+        if "isSidechain" in entry:
             # Lines without the field belong to the agent of the line before.
-            agent = _agent_of(line.value)
+            agent = _agent_of(entry)
         by_agent.setdefault(agent, _Lines()).add(line)
+    # The file's name when its lines name it as their session, else the first session id in the lines.
+    main = file.path.stem if file.path.stem in first_lines else next(iter(first_lines), file.path.stem)
+    first_lines.pop(main, None)
+    others = [SourceRemark(f"line {at}", f"other_session: {name[:40]}") for name, at in first_lines.items()]
     for agent, lines in by_agent.items():
-        yield lines.session(f"{main}-{agent}" if agent else main)
-
-
-def _main_id(file: SourceFile) -> str:
-    """Return the file's name when its lines name it as their session, else the first session id in the lines."""
-    names = [name for line in file.lines if (name := string_of(object_of(line.value).get("sessionId")))]
-    return file.path.stem if file.path.stem in names or not names else names[0]
+        yield lines.session(f"{main}-{agent}" if agent else main, () if agent else others)
 
 
 def _agent_of(entry: dict[str, Any]) -> str:
@@ -100,7 +100,7 @@ class _Lines:
         else:
             self.messages.append(message)
 
-    def session(self, source_id: str) -> SourceSession:
+    def session(self, source_id: str, warnings: Sequence[SourceRemark]) -> SourceSession:
         return SourceSession(
             id=session_id_of(source_id),
             shape=SHAPE,
@@ -109,7 +109,7 @@ class _Lines:
             messages=tuple(self.messages),
             extra={"lines": self.between} if self.between else {},
             skipped=tuple(self.skipped),
-            warnings=id_warnings(source_id),
+            warnings=(*id_warnings(source_id), *warnings),
         )
 
 

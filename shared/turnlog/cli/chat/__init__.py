@@ -89,16 +89,12 @@ def _session(
         return log.sessions.create(name, system=system, tools=tools.schemas or None), True
     session = log.sessions.of(name)
     changed: dict[str, Any] = {"system": system} if system is not None else {}
-    if tools.schemas and _own_tools(session) != list(tools.schemas):
-        changed["tools"] = tools.schemas
+    if tools.schemas:
+        own = [tool for tool in session.context().tools if tool_of(str(tool.get("function", {}).get("name"))) is None]
+        changed |= {"tools": tools.schemas} if own != list(tools.schemas) else {}
     if changed:
         session.update(**changed)
     return session, False
-
-
-def _own_tools(session: OpenSession) -> list[Any]:
-    """Return the tools of the session's windows without the recall tools."""
-    return [tool for tool in session.context().tools if tool_of(str(tool.get("function", {}).get("name"))) is None]
 
 
 def _greet(screen: ChatScreen, talk: Talk, model: Model, *, is_new: bool) -> None:

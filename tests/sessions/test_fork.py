@@ -365,6 +365,29 @@ def test_e1_so_does_a_fork_of_a_session_whose_first_commit_is_one_event(harness:
     assert harness.log().verify("fork").damages == []
 
 
+def test_e1_a_fork_rewound_into_its_parents_part_keeps_large_settings_of_an_erased_parent(harness: Harness) -> None:
+    log = harness.log()
+    parent = log.sessions.create("parent", metadata={"m": noise(70_000)})
+    parent.append(*said(1))
+    parent.append(*said(2))
+    fork = parent.fork("fork")
+    fork.append(*said(3))
+    fork.rewind(3)
+    metadata = fork.info().metadata
+    parent.erase()
+    for _ in range(2):
+        poller(harness).run_once()
+        harness.clock.advance(16 * 60)
+    calls = list[int]()
+    for _ in range(2):
+        before = harness.faults.calls
+        assert fork.info().metadata == metadata
+        calls.append(harness.faults.calls - before)
+    assert [(info.session_id, info.metadata) for info in log.sessions.list()] == [("fork", metadata)]
+    assert calls[1] < calls[0], "the cache is written again"
+    assert fork.update(title="It goes on").metadata == metadata
+
+
 def test_d1_an_eraser_that_ends_anywhere_goes_on(harness: Harness, parent: Session) -> None:
     """`Forks.make_independent` by itself: a fault at each of its calls, and then again."""
     owner, forks = Owner.of("acme", "ada"), harness.app.forks

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from functools import lru_cache
 
+from turnlog.core.errors import CorruptError
 from turnlog.core.events import Payload
 from turnlog.core.json_values import JsonObject, encode_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
@@ -39,7 +40,9 @@ class Caches:
         self._items = items
         self._payloads = payloads
 
-    def write_settings(self, keys: SessionKeys, current: CurrentSettings, *, rewound: int = 0) -> None:
+    def write_settings(
+        self, keys: SessionKeys, current: CurrentSettings, *, rewound: int = 0, again: bool = False
+    ) -> None:
         """Write META, and ``E#SYS`` for settings that do not fit into META."""
         fields, position, payload = settings_object(current.settings), current.position, current.payload
         short, missing = _short(fields)
@@ -53,32 +56,37 @@ class Caches:
                 place = {"at": payload.place, "sz": payload.size_bytes, "d": payload.digest}
                 if payload.home not in ("", keys.partition):
                     place["hm"] = payload.home
-            self.write(keys.system, place, position=position, rewound=rewound)
+            self.write(keys.system, place, position=position, rewound=rewound, again=again)
         self.write(keys.meta, meta, position=position, rewound=rewound)
 
-    def settings_in(self, keys: SessionKeys, system: Item) -> SessionSettings:
-        """Return the settings in an ``E#SYS`` item."""
+    def settings_in(self, keys: SessionKeys, system: Item) -> SessionSettings | None:
+        """Return the settings in an ``E#SYS`` item; None when their payload is gone, as that of an erased parent is."""
         if "at" in system:
             payload = Payload(
                 str(system["at"]), attribute(system, "sz", int), str(system["d"]), str(system.get("hm", ""))
             )
-            content = self._payloads.content(keys, payload)
+            try:
+                content = self._payloads.content(keys, payload)
+            except CorruptError:
+                return None
         else:
             content = unpack(attribute(system, "b", bytes), item=item_name(system))
         with decoding(item_name(system)):
             return settings_from(json.loads(content)["set"])
 
-    def write(self, key: Key, content: Mapping[str, AttributeValue], *, position: int, rewound: int) -> None:
+    def write(
+        self, key: Key, content: Mapping[str, AttributeValue], *, position: int, rewound: int, again: bool = False
+    ) -> None:
         """Write a cache unless it already reflects a later event.
 
         ``position`` is the event that the content comes from. ``rewound`` is the position of a rewind that made the content
-        current again, or 0.
+        current again, or 0. ``again``: also if it reflects this event.
         """
         stamp = max(position, rewound)
         item = item_at(key, {"pos": stamp, **content})
         if stamp != position:
             item["of"] = position
-        self._items.put(item, condition=Less("pos", stamp))
+        self._items.put(item, condition=Less("pos", stamp + again))
 
     def read(self, key: Key) -> Item | None:
         """Return a cache item, or None when it is missing or erased."""

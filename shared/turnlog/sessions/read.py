@@ -192,9 +192,10 @@ class ListSessions(LogUseCase):
             return None
         if current.missing > 1:
             system = self._log.caches.read(keys.system)
-            if system is None:
+            settings = self._log.caches.settings_in(keys, system) if system is not None else None
+            if settings is None:
                 return self._from_log(keys)
-            current = replace(current, settings=self._log.caches.settings_in(keys, system))
+            current = replace(current, settings=settings)
         return session_answer(keys, current, header)
 
     def _from_log(self, keys: SessionKeys) -> Session | None:

@@ -100,7 +100,10 @@ class SessionLog:
             system = self.caches.read(keys.system)
         if system is None or reflected_position(system) != cached.position:
             return self.settings_from_log(keys, header)
-        return replace(cached, settings=self.caches.settings_in(keys, system), missing=0)
+        settings = self.caches.settings_in(keys, system)
+        if settings is None:
+            return self.settings_from_log(keys, header, again=True)
+        return replace(cached, settings=settings, missing=0)
 
     def refresh_listing(
         self, keys: SessionKeys, before: Tail, header: Header, *, current: CurrentSettings | None = None
@@ -128,10 +131,10 @@ class SessionLog:
         """Repair the caches of a session, after a request that may have crashed between its commit and its caches."""
         self.write_listing(keys, tail.header, self.full_settings(keys, tail))
 
-    def settings_from_log(self, keys: SessionKeys, header: Header) -> CurrentSettings:
-        """Return the settings at ``header``, read from the log; write the caches again."""
+    def settings_from_log(self, keys: SessionKeys, header: Header, *, again: bool = False) -> CurrentSettings:
+        """Return the settings at ``header``, read from the log; write caches that reflect less, with ``again`` these too."""
         current = self.settings_at(keys, header)
-        self.caches.write_settings(keys, current, rewound=header.rewound)
+        self.caches.write_settings(keys, current, rewound=header.rewound, again=again)
         return current
 
     def settings_at(self, keys: SessionKeys, header: Header) -> CurrentSettings:

@@ -230,6 +230,8 @@ def test_a_time_is_milliseconds_since_1970(text: str, ms: int) -> None:
         "2025-11-21T00:00:00.1234567890Z",
         "٢025-11-21T00:00:00Z",
         " 2025-11-21T00:00:00Z",
+        "0001-01-01T00:00:00+23:59",
+        "9999-12-31T23:59:59-00:01",
     ],
 )
 def test_another_text_is_no_time(text: str) -> None:

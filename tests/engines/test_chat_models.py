@@ -264,6 +264,7 @@ def test_nobody_listens(setup: Setup) -> None:
         b"[]",
         b'{"choices": []}',
         b'{"choices": [{"message": {"content": 5}}]}',
+        b'{"choices": [{"message": {"content": "Fine."}, "finish_reason": {"type": "stop"}}]}',
         b"<html>",
         b"[" * 9_999,
     ],

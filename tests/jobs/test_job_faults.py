@@ -90,6 +90,22 @@ def test_v4_a_record_that_breaks_the_worker_comes_again_and_stops_no_other(
     check_done(log, sessions[0], jobs[0].job_id)
 
 
+def test_v4_an_unexpected_error_is_noted_in_the_record_of_a_job_that_comes_again(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = harness.log()
+    session = said(log, "s")
+    job_id = session.compress(mode="async", keep_loops=1).job_id
+    (body,) = waiting(harness)
+    with monkeypatch.context() as patch:
+        patch.setattr("turnlog.summaries.compress.CompressSessions.run", lambda *_: 1 // 0)
+        assert deliver(harness, body) == {"m0"}
+    job = log.job(job_id)
+    assert (job.status, job.attempts, job.error.code) == ("queued", 1, "internal")
+    assert deliver(harness, body) == set()
+    check_done(log, session, job_id)
+
+
 # ------------------------------------------------------------ V6: the deadline
 
 

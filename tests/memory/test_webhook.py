@@ -290,7 +290,8 @@ def test_one_that_sends_a_byte_now_and_then_wins_no_time(says: Says) -> None:
 def test_what_a_server_adds_is_no_matter() -> None:
     memory = {"id": "m", "text": "t" * 20_000, "created_at": "2026-01-01T00:00:00Z", "kind": "mood", "colour": 1}
     replaced = {**memory, "id": "old", "replaced_by": "m"}
-    body = json.dumps({"memories": [memory, replaced, memory, memory], "next": "", "more": 1}).encode()
+    foreign = {**memory, "session_id": "chat with Bob"}
+    body = json.dumps({"memories": [memory, replaced, memory, foreign], "next": "", "more": 1}).encode()
     server = OddServer([Says(body=body)])
     engine = WebhookMemoryEngine(server.url, SECRET, timeout_seconds=5, clock=SystemClock(), ids=SequentialIds())
     known = engine.known(ADA, "", limit=2, timeout_seconds=5)
@@ -298,6 +299,7 @@ def test_what_a_server_adds_is_no_matter() -> None:
     server.close()
     assert [(item.id, item.kind, len(item.text)) for item in known] == [("m", "other", 16_000)] * 2
     assert len(page.memories) == 4 and page.next is None
+    assert page.memories[-1].session_id is None, "it is no session of Turnlog's"
     assert having(page.memories, "t")
 
 

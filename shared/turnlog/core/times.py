@@ -33,7 +33,10 @@ def milliseconds_of(text: str) -> int:
         raise ValueError("not a time of RFC 3339")
     day, clock, fraction, zone = match.groups()
     moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone in 'Zz' else zone}")
-    return (moment - _EPOCH) // timedelta(milliseconds=1) + int((fraction or "0").ljust(3, "0")[:3])
+    ms = (moment - _EPOCH) // timedelta(milliseconds=1) + int((fraction or "0").ljust(3, "0")[:3])
+    if not _FIRST_MS <= ms <= LAST_MS:
+        raise ValueError("no time of a year from 1 to 9999 in UTC")
+    return ms
 
 
 def read_time(text: str) -> datetime | None:

@@ -73,9 +73,9 @@ def read_answer(name: str, body: bytes) -> ModelAnswer:
             raise TypeError
         usage = answer.get("usage") or {}
         counts = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+        ending: Ending = "filtered" if declined else _ENDINGS.get(choice.get("finish_reason"), "done")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise UnavailableError(f"the answer of {name} is no chat completion", code=UNREADABLE) from None
-    ending: Ending = "filtered" if declined else _ENDINGS.get(choice.get("finish_reason"), "done")
     return ModelAnswer(_THINKING.sub("", text), ending, *counts)
 
 

@@ -78,9 +78,9 @@ def _is_message(entry: Any) -> bool:
 
 @dataclass(slots=True)
 class _Lines:
-    """The lines of one session, while they are turned into messages."""
+    """The lines of one session, while they are turned into messages, each of one or more pieces."""
 
-    messages: list[SourceMessage] = field(default_factory=list)
+    messages: list[list[SourceMessage]] = field(default_factory=list)
     between: list[Any] = field(default_factory=list)
     skipped: list[SourceRemark] = field(default_factory=list)
 
@@ -92,13 +92,12 @@ class _Lines:
             self.skipped.append(SourceRemark(f"line {line.number}", reason))
             self.between.append(line.value if line.is_json else {"text": line.text})
             return
-        message, self.between = _message(line, self.between), []
-        last = self.messages[-1] if self.messages else None
-        answer_id = line.value["message"].get("id")
-        if last is not None and answer_id and line.value["type"] == "assistant" and _answer_id(last) == answer_id:
-            self.messages[-1] = join_pieces([*last.pieces, *message.pieces])
+        piece, self.between = _piece(line, self.between), []
+        answer_id = _answer_id(piece)
+        if answer_id and self.messages and _answer_id(self.messages[-1][-1]) == answer_id:
+            self.messages[-1].append(piece)
         else:
-            self.messages.append(message)
+            self.messages.append([piece])
 
     def session(self, source_id: str, warnings: Sequence[SourceRemark]) -> SourceSession:
         return SourceSession(
@@ -106,21 +105,21 @@ class _Lines:
             shape=SHAPE,
             source_id=source_id,
             format="anthropic",
-            messages=tuple(self.messages),
+            messages=tuple(map(join_pieces, self.messages)),
             extra={"lines": self.between} if self.between else {},
             skipped=tuple(self.skipped),
             warnings=(*id_warnings(source_id), *warnings),
         )
 
 
-def _answer_id(message: SourceMessage) -> Any:
-    """Return the provider's id of the answer that the message's last line is a part of, or None."""
-    line = message.pieces[-1].meta["metadata"][IMPORTED]["lines"][-1]
+def _answer_id(piece: SourceMessage) -> Any:
+    """Return the provider's id of the answer that a line is a part of, or None."""
+    line = piece.meta["metadata"][IMPORTED]["lines"][-1]
     return line["message"].get("id") if line.get("type") == "assistant" else None
 
 
-def _message(line: JsonLine, before: list[Any]) -> SourceMessage:
-    """Return the message of a line. ``before`` are the lines between it and the message before."""
+def _piece(line: JsonLine, before: list[Any]) -> SourceMessage:
+    """Return the message of a line, or the piece of one. ``before`` are the lines between it and the message before."""
     entry = line.value
     message = entry["message"]
     rest = {name: value for name, value in message.items() if name not in ("role", "content")}
@@ -133,4 +132,4 @@ def _message(line: JsonLine, before: list[Any]) -> SourceMessage:
     if is_text(reason, MAX_NAME):
         meta["finish_reason"] = reason
     body = {"role": message["role"], "content": message["content"]}
-    return join_pieces([SourceMessage(f"line {line.number}", body, meta)])
+    return SourceMessage(f"line {line.number}", body, meta)

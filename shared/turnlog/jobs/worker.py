@@ -189,6 +189,10 @@ class RunJob:
                 raise
             self._settle(owner, record, "failed", error=error)
             return JobOutcome(message.job_id, message.kind, "failed", error)
+        except Exception as error:
+            unexpected = TurnlogError(f"an unexpected {type(error).__name__}", code="internal")
+            self._settle(owner, record, "queued", error=unexpected)
+            raise
         if isinstance(result, Later):
             self._send_on(owner, record, result)
             return JobOutcome(message.job_id, message.kind, "later")

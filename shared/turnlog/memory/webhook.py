@@ -15,7 +15,7 @@ from typing import Any, cast, get_args
 from urllib.parse import SplitResult
 
 from turnlog.core.errors import InvalidInputError, MemoryConfigError, UnavailableError
-from turnlog.core.identity import Owner
+from turnlog.core.identity import Owner, is_session_id
 from turnlog.core.json_values import JsonObject, JsonValue, encode_json, sendable_text
 from turnlog.core.limits import batches
 from turnlog.core.memory import Memory, MemoryKind, MemoryPage, Offloaded, SpokenMessage
@@ -180,7 +180,7 @@ def _memory(entry: dict[str, Any]) -> Memory:
         text=_text(entry["text"])[:MAX_TEXT_CHARS],
         created_ms=milliseconds_of(_text(entry["created_at"])),
         kind=cast("MemoryKind", kind) if kind in get_args(MemoryKind) else "other",
-        session_id=_text(entry["session_id"]) if entry.get("session_id") is not None else None,
+        session_id=entry["session_id"] if is_session_id(entry.get("session_id")) else None,
         position=_positive(entry.get("position")),
         replaced_by=_text(entry["replaced_by"]) if entry.get("replaced_by") is not None else None,
         score=_score(entry.get("score")),

@@ -935,10 +935,10 @@ def test_a_table_in_a_file_is_as_on_a_terminal_of_150_columns(tmp_path: Path, mo
     where = ("--data", tmp_path / "data")
     ok("create", "s1", "--title", "Move the delivery of order A17 to the office", *where)
     tables = list[str]()
-    for columns in ("150", "80", ""):
+    for columns in ("150", "80", "", "0"):
         monkeypatch.setenv("COLUMNS", columns)
         tables.append(ok("sessions", *where))
-    assert tables[2] == tables[0] != tables[1]
+    assert tables[3] == tables[2] == tables[0] != tables[1]
 
 
 @pytest.mark.parametrize("long_ids", [False, True])

@@ -44,8 +44,10 @@ def test_snapshots_are_taken_listed_shown_restored_and_deleted(data: Path) -> No
 def test_the_file_of_a_session_whose_id_has_a_slash_lies_here(data: Path) -> None:
     with Turnlog.open(data) as log:
         log.sessions.create("team/a")
-    ok("export", "team/a", "--data", data)
-    assert zipfile.is_zipfile("team-a.zip")
+        log.sessions.create("team-a")
+    for name, file in (("team/a", "team%2Fa.zip"), ("team-a", "team-a.zip")):
+        ok("export", name, "--data", data)
+        assert zipfile.is_zipfile(file)
 
 
 def test_an_export_comes_back_by_import(data: Path, tmp_path: Path) -> None:

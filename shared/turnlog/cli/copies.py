@@ -242,7 +242,7 @@ def export(
     """Export a session, or all sessions of a user, as a zip of JSON Lines that turnlog import reads."""
     if (session is None) == (not me):
         raise InvalidInputError("name a session, or give --me")
-    target = output if output is not None else Path((session or "turnlog").replace("/", "-") + ".zip")
+    target = output if output is not None else Path((session or "turnlog").replace("/", "%2F") + ".zip")
     with open_client(connection) as log, progress_bar("exporting", quiet=json) as on_bytes:
         source = log if session is None else log.sessions.of(session)
         export_info = source.export(target, on_bytes=on_bytes)

@@ -51,7 +51,7 @@ def console(*, stderr: bool = False) -> Console:
     if isinstance(stream, io.TextIOWrapper):
         # Characters outside the terminal's encoding become question marks.
         stream.reconfigure(errors="replace")
-    width = None if stream.isatty() or os.environ.get("COLUMNS") else WIDE
+    width = None if stream.isatty() or os.environ.get("COLUMNS", "").strip("0") else WIDE
     return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
 
 

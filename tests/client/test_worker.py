@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError
 from turnlog.core.identity import Owner
 from turnlog.ports import Prompt
+from turnlog.privacy import erase
 from turnlog.settings import Settings
 from turnlog.testing.fixed import FixedClock
 
@@ -53,6 +55,17 @@ def until_idle() -> None:
     for thread in threads():
         thread.join(120)
     assert not threads()
+
+
+def test_a_job_that_is_due_later_is_done_when_it_is_due(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erase, "SECOND_PASS_SECONDS", 2)
+    with Turnlog.open(url) as log:
+        session = log.sessions.create("a")
+        session.append({"role": "user", "content": CANARY})
+        job, begun = session.erase(), time.monotonic()
+        while log.job(job.job_id).status != "done" and time.monotonic() - begun < 25:
+            time.sleep(0.2)
+        assert log.job(job.job_id).status == "done", "before the longest pause of the worker"
 
 
 def files_with(text: str, folder: Path) -> list[str]:

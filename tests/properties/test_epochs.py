@@ -6,6 +6,7 @@ Windows are built before each answer of a history, as an agent does, and compare
 from __future__ import annotations
 
 import json
+import random
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
@@ -247,6 +248,26 @@ def test_W11_and_W6_hold_where_calls_wait(name: str, format: Format, answer_open
     assert_W11(stored(WAITED[name]), wanted)
     for count in range(1, len(WAITED[name]) + 1):
         assert_prefix(stored(WAITED[name][:count]), wanted)
+
+
+def steered(seed: int) -> History:
+    """Return a loop of calls between which the user says much, some of it pinned."""
+    choices = random.Random(seed)
+    history = [_said("user", "go " + "word " * choices.choice([5, 50]))]
+    for number in range(choices.choice([8, 14])):
+        if choices.random() < 0.35:
+            text = "also " + "word " * choices.choice([10, 60, 150, 250])
+            history.append(replace(_said("user", text), pin=choices.random() < 0.3))
+        history += [_called(f"c{number}"), _result(f"c{number}", "word " * choices.choice([5, 30, 120]))]
+    return history
+
+
+@pytest.mark.parametrize("seed", [72, 81, 297, 419, 673, *(pytest.param(n, marks=pytest.mark.full) for n in range(60))])
+def test_W11_holds_where_the_base_grows_with_the_border(seed: int) -> None:
+    """A border behind a large message of the user needs a larger base, so one before it may have fitted longer."""
+    for budget in (600, 800, 1_000, 1_300):
+        with suppress(BudgetTooSmallError):
+            assert_W11(stored(steered(seed)), Asked("default", budget))
 
 
 @laws

@@ -222,6 +222,8 @@ def test_a_call_and_its_result_are_found_over_the_borders_of_forks_and_rewinds(l
 def test_the_calls_that_a_miss_names_are_those_in_view_of_a_fork_too(log: Turnlog) -> None:
     fork = filled(log).fork("forked")
     assert fork.recall(call_id="no such").newest_refs[:2] == ["13.0", "11.0"]
+    text = fork.execute_tool("recall_tool_call", {"call_id": "no such"}).text
+    assert "Newest calls: 13.0, 11.0" in text and text.count("Newest calls") == 1
 
 
 def test_a_result_hundreds_of_commits_behind_its_call_is_found_or_the_answer_says_how_far_it_looked(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples, is_full
-from tests.properties.building import COUNTER, stored
-from tests.properties.histories import Body, Given
+from tests.properties.building import COUNTER, Asked, stored, window
+from tests.properties.histories import Body, Format, Given
 from turnlog import Turnlog
 from turnlog.core.token_bounds import lower_bound_tokens, upper_bound_tokens
 from turnlog.windows import stubs as large_results
@@ -25,6 +26,7 @@ from turnlog.windows.stubs import (
     cut_middle,
     cut_results,
     results_tokens,
+    stub_overhead,
     stub_results,
 )
 from turnlog.windows.view import Entry, Unit, pinned
@@ -148,6 +150,17 @@ def unit_of(*results: str | list[Body]) -> Unit:
     return view.loops[0].units[1]
 
 
+def unit_of_one_message(texts: Sequence[str]) -> Unit:
+    """Return the unit of a message of Anthropic's with a call for each result, which one message has."""
+    ids = [f"c{number}" for number in range(len(texts))]
+    calls: list[Body] = [{"type": "tool_use", "id": call_id, "name": "f", "input": {}} for call_id in ids]
+    results = zip(ids, texts, strict=True)
+    blocks: list[Body] = [{"type": "tool_result", "tool_use_id": call_id, "content": text} for call_id, text in results]
+    said = [("user", "go"), ("assistant", calls), ("user", blocks)]
+    held = stored([Given({"role": role, "content": content}, "anthropic") for role, content in said])
+    return assemble([entry_of(source) for source in held.sources], total=held.total).loops[0].units[1]
+
+
 def test_results_that_fit_exactly_stay_and_with_a_token_less_the_largest_is_cut() -> None:
     unit = unit_of(WORDS, "short", LINES)
     tokens = results_tokens(unit)
@@ -181,9 +194,45 @@ def test_small_results_stay_whole_and_large_ones_share_what_is_left(room: int) -
 
 def test_a_result_gets_at_least_what_a_mark_is_worth() -> None:
     unit = unit_of(WORDS, LINES)
-    assert capped_tokens(unit, 1) == unit.entry.cost + 2 * LEAST_TOKENS
+    assert capped_tokens(unit, 1) == unit.entry.cost + 2 * (LEAST_TOKENS + stub_overhead(""))
     small = unit_of("word " * 50)
     assert capped_tokens(small, 1) == small.tokens
+
+
+@laws
+@given(
+    st.lists(st.sampled_from([*TEXTS.values(), "short", ""]), min_size=1, max_size=12),
+    st.integers(1, 3_000),
+    st.booleans(),
+)
+def test_cut_results_take_no_more_than_was_planned(texts: list[str], room: int, in_one_message: bool) -> None:
+    unit = unit_of_one_message(texts) if in_one_message else unit_of(*texts)
+    assert cut_results(unit, room).tokens <= capped_tokens(unit, room) <= max(unit.tokens, 1)
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai_chat"])
+def test_the_newest_result_is_sent_behind_a_step_with_many(format: Format) -> None:
+    history = [Given({"role": "user", "content": "Check all orders."})]
+    for step, count in enumerate([10] + [1] * 30):
+        ids = [f"c{step}-{number}" for number in range(count)]
+        text = "it has left the warehouse " * (60 if count > 1 else 5)
+        if format == "anthropic":
+            calls = [{"type": "tool_use", "id": call_id, "name": "find", "input": {}} for call_id in ids]
+            results = [{"type": "tool_result", "tool_use_id": call_id, "content": text + call_id} for call_id in ids]
+            history += [
+                Given({"role": role, "content": blocks}, format)
+                for role, blocks in (("assistant", calls), ("user", results))
+            ]
+        else:
+            functions = [
+                {"id": call_id, "type": "function", "function": {"name": "find", "arguments": "{}"}} for call_id in ids
+            ]
+            history += [Given({"role": "assistant", "content": None, "tool_calls": functions})]
+            history += [Given({"role": "tool", "tool_call_id": call_id, "content": text + call_id}) for call_id in ids]
+        held = stored(history)
+        newest = held.sources[-1].event.position
+        parts = window(held, Asked("default", 2_000, format=format)).manifest.parts
+        assert any(part.first == newest and part.level in ("whole", "stub") for part in parts), step
 
 
 @pytest.mark.parametrize(("calls", "words", "budget"), [(30, 500, 4_000), (60, 300, 8_000)])

@@ -34,7 +34,7 @@ from turnlog.windows.prices import FENCING, has_evicted
 from turnlog.windows.request import WindowRequest, with_tools_of
 from turnlog.windows.view import WindowDraft
 
-RENDERER_VERSION = 34
+RENDERER_VERSION = 35
 """Raised by every change that gives another window for the same log and request. A ``build`` of another version is
 refused (W8). ``tools/record_windows.py`` records the new windows."""
 _COUNTED = 1.5

@@ -296,10 +296,9 @@ class _Epoch:
             return NEVER_BROKEN
         if index == len(self.elements):
             return EpochStart(self.view.loops[-1].last, "crossing", "base")
-        earlier = next((place for place in range(index - 1, -1, -1) if self._is_place(place)), None)
-        if earlier is None:
+        position = self._overflow_before(index)
+        if position is None:
             return None
-        position = self._overflow(earlier, self.room - self._usual_base(earlier))
         # Where more is read, no line about older messages may be needed.
         line = 0 if self._is_open else self._usual_base(0)
         without_border = self._overflow(self._oldest, self.whole_room - line)
@@ -309,6 +308,19 @@ class _Epoch:
         # Before the first message of the tail came, the border was elsewhere.
         since = max(position, self.elements[index].last, self._overflow(index, self._short))
         return EpochStart(since, "crossing", "base")
+
+    def _overflow_before(self, index: int) -> int | None:
+        """Return the position with which no border before an element fitted any more; None when too little has been read to know.
+
+        An earlier border may have fitted longer, as its base has fewer messages of the parted loop. None takes less than its share.
+        """
+        position, most = 0, self.room - int((1 - self.step.high) * self.room)
+        for place in range(index - 1, 0, -1):
+            if 0 < self._overflow(place, most) <= position:
+                return position
+            if self._is_place(place):
+                position = max(position, self._overflow(place, self.room - self._usual_base(place)))
+        return None if self._is_open else max(position, self._overflow(0, self.room - self._usual_base(0)))
 
     def _overflow(self, index: int, room: float) -> int:
         """Return the position with which the tail behind an element became larger than ``room``; 0 when it is not.

@@ -72,7 +72,7 @@ def cut_results(unit: Unit, tokens: int) -> Unit:
     """
     entries = _whole_results(unit)
     costs = [results_cost(unit, entry) for entry in entries]
-    rooms = zip(entries, costs, _allotted(costs, tokens), strict=True)
+    rooms = zip(entries, costs, _allotted(costs, _leasts(unit, entries), tokens), strict=True)
     return _with_stubs(unit, [(_cut(unit, entry, room), cost) for entry, cost, room in rooms if cost > room])
 
 
@@ -89,9 +89,22 @@ def results_tokens(unit: Unit) -> int:
 
 
 def capped_tokens(unit: Unit, cap: int) -> int:
-    """Return the tokens of a unit whose results together take at most ``cap`` tokens."""
-    costs = [results_cost(unit, entry) for entry in _whole_results(unit)]
-    return unit.tokens - sum(costs) + sum(_allotted(costs, cap)) if sum(costs) > cap else unit.tokens
+    """Return the most tokens of a unit whose results are cut so that they take ``cap`` tokens, or the least that is possible."""
+    entries = _whole_results(unit)
+    costs = [results_cost(unit, entry) for entry in entries]
+    if sum(costs) <= cap:
+        return unit.tokens
+    return unit.tokens - sum(costs) + sum(_allotted(costs, _leasts(unit, entries), cap))
+
+
+def _leasts(unit: Unit, entries: Sequence[Entry]) -> list[int]:
+    """Return the least tokens that the results in each of a unit's messages take when they are cut."""
+    return [
+        sum(
+            LEAST_TOKENS + stub_overhead(entry.outline.results[answer.index].name) for answer in answers_in(unit, entry)
+        )
+        for entry in entries
+    ]
 
 
 def _whole_results(unit: Unit) -> Sequence[Entry]:
@@ -164,14 +177,19 @@ def beginning(text: str, tokens: int) -> tuple[str, int]:
     return text, bound if text else 0
 
 
-def _allotted(costs: Sequence[int], room: int) -> list[int]:
-    """Return what each of several costs gets of a room: small ones all that they need, the others equal shares."""
-    shares, left, waiting = list(costs), room, len(costs)
-    for index in sorted(range(len(costs)), key=costs.__getitem__):
-        share = max(LEAST_TOKENS, left // waiting)
-        shares[index] = min(costs[index], share)
-        left -= shares[index]
-        waiting -= 1
+def _allotted(costs: Sequence[int], leasts: Sequence[int], room: int) -> list[int]:
+    """Return what each of several costs gets of a room: small ones all that they need, the others equal shares.
+
+    None gets less than its least; one whose least is above an equal share gets that.
+    """
+    shares = list(map(min, costs, leasts))
+    waiting = sorted(range(len(costs)), key=costs.__getitem__)
+    while large := [index for index in waiting if shares[index] * len(waiting) > max(0, room)]:
+        room -= sum(shares[index] for index in large)
+        waiting = [index for index in waiting if index not in large]
+    for index, count in zip(waiting, range(len(waiting), 0, -1), strict=True):
+        shares[index] = min(costs[index], room // count)
+        room -= shares[index]
     return shares
 
 
@@ -185,7 +203,7 @@ def _cut(unit: Unit, entry: Entry, room: int) -> Stub:
         stub_overhead(result.name) + upper_bound_tokens(mark) for result, mark in zip(results, marks, strict=True)
     ]
     texts = [result.text for result in results]
-    rooms = _allotted([_upper_bound(text) for text in texts], room - sum(overheads))
+    rooms = _allotted([_upper_bound(text) for text in texts], [LEAST_TOKENS] * len(texts), room - sum(overheads))
     refs = [answer.ref for answer in answers]
     is_alone = len(results) == len(entry.facts.results) == 1
     if is_alone and len(results[0].content) == 1 and isinstance(results[0].content[0], Text):

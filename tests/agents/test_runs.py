@@ -419,13 +419,13 @@ def test_a_call_that_needs_it_waits_for_a_decision_in_another_process(
 
 
 @pytest.mark.parametrize("decision", ["approve", "reject"])
-@pytest.mark.parametrize("call_id", ["c1", ""])
-def test_a_call_with_the_id_of_a_waiting_call_is_executed_behind_it(
-    session: Session, call_id: str, decision: Any
+@pytest.mark.parametrize(("call_id", "next_id"), [("c1", "c1"), ("", ""), ("c1", "")])
+def test_a_call_whose_result_would_go_to_a_waiting_call_is_executed_behind_it(
+    session: Session, call_id: str, next_id: str, decision: Any
 ) -> None:
     executed = list[str]()
     tools = {name: lambda q, name=name: executed.append(f"{name} {q}") or name for name in ("pay", "mail")}
-    both = calls((call_id, "pay", {"q": "a"}), (call_id, "mail", {"q": "b"}))
+    both = calls((call_id, "pay", {"q": "a"}), (next_id, "mail", {"q": "b"}))
     with session.run(Script(both, says("Done")), tools, approve={"pay"}) as run:
         assert run.send("Pay").status == "pending" and executed == []
         session.decide_pending(decision)
@@ -799,7 +799,7 @@ def test_a_reply_is_kept_whatever_its_usage_says(
 
 def test_a_reply_holds_messages_in_any_form_that_a_model_may_return(session: Session) -> None:
     message: Any = {"role": "assistant", "content": "Hello"}
-    for messages in (message, [message], says("Hello"), [says("Hello")]):
+    for messages in (message, [message], iter([message]), says("Hello"), [says("Hello")]):
         assert session.run(Script(Reply(messages, {"cost": 0.5}))).send("Hi").text == "Hello"
     assert list(session.messages())[-1].finish_reason == "stop"
     with pytest.raises(InvalidInputError, match="a model must return"):

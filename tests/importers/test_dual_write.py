@@ -117,6 +117,15 @@ def test_a_message_that_turnlog_refuses_stops_no_later_one(log: Turnlog, refused
     assert both.messages() == messages, "the old store has more"
 
 
+def test_nor_does_an_orphan_result_in_a_strict_session(log: Turnlog) -> None:
+    orphan = {"role": "tool", "tool_call_id": "zz", "content": "of no call"}
+    both = DualWrite(OldList(*said("a"), orphan), log.sessions.create("s", strict=True), read_from="turnlog")
+    for message in said("a", "b", "c")[1:]:
+        both.append(message)
+    assert stored(log) == said("a", "b", "c")
+    assert [(item.kind, item.index) for item in both.differences] == [("write_failed", 1)]
+
+
 def test_a_failure_of_the_old_store_is_the_callers_and_nothing_is_in_turnlog(log: Turnlog) -> None:
     class Broken(OldList):
         def append(self, *messages: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.support.chat_messages import user
+from tests.support.chat_messages import assistant, user
 from turnlog import Turnlog
 from turnlog.client.model import Session
 from turnlog.core.errors import InvalidInputError
@@ -17,6 +17,7 @@ from turnlog.log import commit, headers, read_lines
 from turnlog.log.commit_items import MAX_EVENTS
 from turnlog.providers import openai_chat
 from turnlog.sessions import append, messages, session_history
+from turnlog.windows.plan import WindowPlan
 
 
 @pytest.fixture
@@ -408,3 +409,23 @@ def test_a_fork_without_messages_has_windows(session: Session) -> None:
     assert fork.context().messages == first
     fork.append({"role": "user", "content": "Hello"})
     assert "Hello" in str(fork.context().messages)
+
+
+def test_a_chain_of_more_forks_than_python_nests_calls_is_read_and_planned_in_a_few_windows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plans, make = list[int](), WindowPlan.of
+    monkeypatch.setattr(WindowPlan, "of", lambda *args: plans.append(1) or make(*args))
+    with Turnlog.open("memory://", worker=False) as log:
+        session = log.sessions.create("s")
+        for number in range(520):
+            session.append(user(f"question {number}"), assistant(f"answer {number}"))
+            session = session.fork()
+        plans.clear()
+        assert session.context(budget=6_000).tokens > 4_000
+        assert len(plans) < 20
+        assert len(list(session.messages())) == 1_040
+        assert session.page(after=1, limit=1).messages[0].body == user("question 0")
+        assert session.context(at=3).messages == [user("question 0"), assistant("answer 0")]
+        session.redact(2)
+        assert "question 0" not in repr(list(session.messages()))

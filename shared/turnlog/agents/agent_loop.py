@@ -267,17 +267,17 @@ class AgentLoop:
     def _execute(self, calls: Sequence[RequestedCall], approved: str = "", *, begun: bool = False) -> Step:
         """Execute calls, append their results, and return the first call that waits for a decision.
 
-        That call and later ones that need an approval stay open, and so do later ones with their ids: results of equal ids are
-        paired by order. ``approved`` is the ref of a call that has it. The result of a tool that may have an effect is appended
-        before another call begins. ``begun``: the first of these calls may have begun in another process; nothing behind it is
-        executed until its outcome is known.
+        That call and later ones that need an approval stay open, and so do later ones with their ids or with none: their results
+        would go to the first open call. ``approved`` is the ref of a call that has it. The result of a tool that may have an
+        effect is appended before another call begins. ``begun``: the first of these calls may have begun in another process;
+        nothing behind it is executed until its outcome is known.
         """
         results, waiting, open_ids = list[ExecutedCall](), None, set[str]()
         for number, call in enumerate(calls):
             needs_none = call.ref == approved or call.is_cut
             if call.id in open_ids or (not needs_none and (yield from self.plan.asks(call))):
                 waiting = waiting or {"call_id": call.id, "ref": call.ref, "name": call.name}
-                open_ids.add(call.id)
+                open_ids |= {call.id, ""}
                 continue
             if call.is_cut:
                 results.append(ExecutedCall(call, _CUT_OFF, is_error=True))

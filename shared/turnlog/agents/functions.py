@@ -290,7 +290,8 @@ def reply_of(value: Any, format: str) -> Reply:
     Raises `InvalidInputError` for any other value.
     """
     if isinstance(value, Reply):
-        reply, usage = reply_of(value.messages, format), _counted(mapping_or_empty(value.usage), format)
+        messages = list(value.messages) if isinstance(value.messages, Iterator) else value.messages
+        reply, usage = reply_of(messages, format), _counted(mapping_or_empty(value.usage), format)
         return Reply(reply.messages, usage or reply.usage, value.finish_reason or reply.finish_reason)
     values = value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
     try:

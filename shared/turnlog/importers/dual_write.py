@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import Any, Literal, Protocol
 
 from turnlog.client.model import Session
-from turnlog.core.errors import InvalidInputError, TurnlogError
+from turnlog.core.errors import InvalidInputError, LoopUnfinishedError, TurnlogError
 from turnlog.core.json_values import canonical_json
 from turnlog.core.lazy_dataclass import lazy_dataclass
 from turnlog.sessions.message_models import StoredMessage
@@ -114,11 +114,11 @@ class DualWrite:
             return
         try:
             self._append(old[len(stored) :], head=head)
-        except InvalidInputError:
+        except (InvalidInputError, LoopUnfinishedError):
             for index in range(len(self._stored_messages()), len(old)):
                 try:
                     self._append(old[index : index + 1])
-                except InvalidInputError as error:
+                except (InvalidInputError, LoopUnfinishedError) as error:
                     self._report(Difference("write_failed", index, error=_code(error)))
         self._is_up_to_date = True
 

@@ -12,8 +12,8 @@ So one conditional put makes a fork, and one put makes it independent of a paren
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
-from typing import TypeAlias
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
 
 from turnlog.core.errors import CorruptError
 from turnlog.core.limits import MAX_APPEND_MESSAGES, MAX_POSITION
@@ -32,6 +32,24 @@ PageSize: TypeAlias = int | Callable[[Sequence[Item]], int | None] | None
 """The most items of a page; None: as many as there are in 1 MB. A function returns it before each page, from the items that are
 read already."""
 _FORK_ATTRIBUTES = frozenset({"fp", "bs", "fa"})
+
+
+class _Stretch(NamedTuple):
+    """A range of positions in one partition of a log, with its first page. ``shared`` is the last position that is read.
+
+    ``fork`` is the first commit of a fork, which comes before the others of its partition.
+    """
+
+    home: SessionKeys
+    low: int
+    last: int
+    shared: int
+    page: Page
+    fork: Item | None = None
+
+    @property
+    def items(self) -> Sequence[Item]:
+        return [item for item in self.page.items if "fp" not in item]
 
 
 class CommitItems:
@@ -86,97 +104,95 @@ class CommitItems:
             child, home, shared = home, _next(lineage, fork), min(shared, shared_of(fork))
 
     def on(
-        self,
-        keys: SessionKeys,
-        first: int,
-        last: int = MAX_POSITION,
-        *,
-        limit: PageSize = None,
-        exact: bool = False,
-        lineage: Sequence[SessionKeys] = (),
+        self, keys: SessionKeys, first: int, last: int = MAX_POSITION, *, limit: PageSize = None, exact: bool = False
     ) -> Iterator[Sequence[Item]]:
         """Yield pages of commits that hold positions from ``first`` to ``last``, oldest first. Each page is one request.
 
-        ``exact`` says that a commit begins at ``first``; without it, the first page may have older commits. ``lineage`` are
-        the forks that the read has followed to this session.
+        ``exact`` says that a commit begins at ``first``; without it, the first page may have older commits.
         """
-        low, is_begun = first if exact else max(1, first - MAX_EVENTS + 1), False
-        while low <= last:
-            page = self._page(keys, low, last, descending=False, limit=page_limit(limit))
-            items = [item for item in page.items if "fp" not in item]
-            if not is_begun and (not items or first_position(items[0]) > first):
-                yield from self._before([*lineage, keys], page, first, last, limit, exact=exact)
-            is_begun = True
-            if items:
-                yield items
-                low = first_position(items[-1]) + 1
-            if page.next is None:
-                return
-            if not items:
-                low += 1
+        low = first if exact else max(1, first - MAX_EVENTS + 1)
+        if low > last:
+            return
+        stretches, lineage = [self._stretch(keys, low, last, limit)], [keys]
+        while not (items := stretches[-1].items) or first_position(items[0]) > first:
+            fork = self._fork(stretches[-1].home, stretches[-1].page)
+            if fork is None:
+                break
+            begin, shared = first_position(fork), min(stretches[-1].shared, shared_of(fork))
+            if begin <= last and (begin >= first or not exact):
+                stretches[-1] = stretches[-1]._replace(fork=fork)
+            if first >= begin:
+                break
+            last = min(last, begin - 1)
+            stretches.append(self._stretch(_next(lineage, fork), low, last, limit, shared))
+        for index in range(len(stretches) - 1, 0, -1):
+            stretch, oldest = stretches[index], next(self._pages(stretches[index:], limit), ())
+            moved = self._moved(stretches[index - 1].home, stretch.home, oldest)
+            if moved is not None:
+                stretches[index:] = [self._stretch(moved, low, stretch.last, limit, stretch.shared)]
+        yield from self._pages(stretches, limit)
 
-    def slots(
-        self,
-        keys: SessionKeys,
-        positions: Sequence[int],
-        *,
-        lineage: Sequence[SessionKeys] = (),
-        consistent: bool = True,
-    ) -> dict[int, Item]:
+    def _stretch(self, home: SessionKeys, low: int, last: int, limit: PageSize, shared: int = MAX_POSITION) -> _Stretch:
+        page = self._page(home, low, last, descending=False, limit=page_limit(limit))
+        return _Stretch(home, low, last, shared, page)
+
+    def _pages(self, stretches: Sequence[_Stretch], limit: PageSize) -> Iterator[Sequence[Item]]:
+        """Yield the pages of stretches, the last one's first, each behind the first commit of its fork."""
+        for oldest in reversed(stretches):
+            if oldest.fork is not None:
+                yield up_to(oldest.shared, [oldest.fork])
+            stretch: _Stretch | None = oldest
+            while stretch is not None:
+                items = stretch.items
+                if items:
+                    yield up_to(stretch.shared, items)
+                low = first_position(items[-1]) + 1 if items else stretch.low + 1
+                is_last = stretch.page.next is None or low > stretch.last
+                stretch = self._stretch(stretch.home, low, stretch.last, limit, stretch.shared) if not is_last else None
+
+    def slots(self, keys: SessionKeys, positions: Sequence[int], *, consistent: bool = True) -> dict[int, Item]:
         """Return the existing commits that begin at these positions, by position.
 
-        Takes one request, and more for commits older than a fork. ``lineage`` are the forks that the read has followed to
-        this session. Not ``consistent``, it costs half; commits that are missing then are read again.
+        Takes one request, and more for commits older than a fork. Not ``consistent``, it costs half; commits that are missing then
+        are read again.
         """
-        wanted = {keys.commit(position): position for position in positions}
-        stored = self._items.get_many(list(wanted), consistent=consistent) if wanted else {}
+        items, lineage, shared, wanted = dict[int, Item](), [keys], MAX_POSITION, list(positions)
+        places = list[tuple[SessionKeys, list[int], int]]()
+        while wanted:
+            places.append((lineage[-1], wanted, shared))
+            own, fork = self._own_slots(lineage[-1], wanted, shared, consistent=consistent or len(places) > 1)
+            items |= own
+            if fork is None:
+                break
+            wanted = [position for position in wanted if position not in own and position < first_position(fork)]
+            if wanted:
+                _next(lineage, fork)
+                shared = min(shared, shared_of(fork))
+        for (child, *_), (parent, wanted, shared) in reversed(list(pairwise(places))):
+            stored = [items[position] for position in wanted if position in items]
+            if len(stored) < len(wanted) or is_tombstone(stored):
+                moved = self._moved(child, parent, ())
+                if moved is not None:
+                    items = {position: item for position, item in items.items() if position not in wanted}
+                    items |= self._own_slots(moved, wanted, shared)[0]
+        return items
+
+    def _own_slots(
+        self, home: SessionKeys, positions: Sequence[int], shared: int, *, consistent: bool = True
+    ) -> tuple[dict[int, Item], Item | None]:
+        """Return the commits in one partition that begin at these positions; where some are missing, also a fork's first commit."""
+        wanted = {home.commit(position): position for position in positions}
+        stored = self._items.get_many(list(wanted), consistent=consistent)
         if not consistent and len(stored) < len(wanted):
             stored = self._items.get_many(list(wanted))
         items = {wanted[key]: item for key, item in stored.items() if first_position(item) == wanted[key]}
-        missing = [position for position in wanted.values() if position not in items]
-        if not missing:
-            return items
-        fork = stored.get(keys.commit(1)) or get_item(self._items, keys.commit(1))
-        if fork is None or "fp" not in fork:
-            return items
-        begin = first_position(_checked_fork(fork))
-        if begin in missing:
-            items[begin] = fork
-        older = [position for position in missing if position < begin]
-        shared = self._older_slots([*lineage, keys], fork, older) if older else {}
-        return items | dict(zip(shared, up_to(shared_of(fork), list(shared.values())), strict=True))
-
-    def _older_slots(self, lineage: list[SessionKeys], fork: Item, positions: Sequence[int]) -> dict[int, Item]:
-        keys, parent = lineage[-1], _next(lineage, fork)
-        items = self.slots(parent, positions, lineage=lineage[:-1])
-        if len(items) == len(positions) and not is_tombstone(list(items.values())):
-            return items
-        moved = self._moved(keys, parent, ())
-        return self.slots(moved, positions) if moved is not None else items
-
-    def _before(
-        self, lineage: list[SessionKeys], page: Page, first: int, last: int, limit: PageSize, *, exact: bool
-    ) -> Iterator[Sequence[Item]]:
-        """Yield pages of commits before a fork's own ones, then its first commit. The fork is the last of ``lineage``.
-
-        Yields nothing for a session that is not a fork.
-        """
-        keys = lineage[-1]
-        fork = self._fork(keys, page)
-        if fork is None:
-            return
-        begin = first_position(fork)
-        if first < begin:
-            parent, until = _next(lineage, fork), min(last, begin - 1)
-            pages = self.on(parent, first, until, limit=limit, exact=exact, lineage=lineage[:-1])
-            newest = next(pages, ())
-            moved = self._moved(keys, parent, newest)
-            if moved is not None:
-                newest, pages = (), self.on(moved, first, until, limit=limit, exact=exact)
-            for older in chain([newest] if newest else [], pages):
-                yield up_to(shared_of(fork), older)
-        if begin <= last and (begin >= first or not exact):
-            yield [fork]
+        fork: Item | None = None
+        if len(items) < len(wanted):
+            first = stored.get(home.commit(1)) or get_item(self._items, home.commit(1))
+            fork = _checked_fork(first) if first is not None and "fp" in first else None
+            if fork is not None and (begin := first_position(fork)) in positions:
+                items.setdefault(begin, fork)
+        return dict(zip(items, up_to(shared, list(items.values())), strict=True)), fork
 
     def _fork(self, home: SessionKeys, page: Page) -> Item | None:
         """Return the first commit of a fork; None for a session that is not a fork."""

@@ -332,9 +332,16 @@ class SessionHistory:
         return self._header.flow.messages - covered - len(self.sources) - kept
 
     def read_on(self) -> bool:
-        """Read one more page, first of what is remembered. Behind the last one, read the message that opens the current loop."""
+        """Read one more page, first of what is remembered. Behind the last one, read the message that opens the current loop.
+
+        Pages of a fork's ancestors, which may be short, are joined until they bring half as many commits as are known.
+        """
         if self._pages is not None:
-            return self._read_page() or self._read_opening()
+            count = len(self._commits) * 3 // 2
+            while is_more := self._read_page():
+                if len(self._commits) >= count or self._commits[0].home == self._keys.partition:
+                    break
+            return is_more or self._read_opening()
         if len(self.sources) < len(self._held):
             self._show_more()
         elif self._is_limited:

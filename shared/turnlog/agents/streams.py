@@ -130,14 +130,11 @@ _COUNTS = {
 """Names of a format's token counts: those of the output, of the input, and of what else the input has."""
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int | float) and 0 <= value <= MAX_TOKENS
-
-
 def usage_of(format: str, counts: object) -> dict[str, int] | None:
     """Return a provider's token counts as a usage object, cached input included; None without those of input and output."""
     output_name, input_name, *others = _COUNTS[format]
-    numbers = {name: int(value) for name, value in mapping_or_empty(counts).items() if _is_count(value)}
+    values = {name: value for name, value in mapping_or_empty(counts).items() if isinstance(value, int | float)}
+    numbers = {name: int(value) for name, value in values.items() if 0 <= value <= MAX_TOKENS}
     input_tokens = sum(numbers.get(name, 0) for name in (input_name, *others))
     if input_name not in numbers or output_name not in numbers or input_tokens > MAX_TOKENS:
         return None

@@ -132,7 +132,8 @@ def _is_conversation(value: Any) -> bool:
 def _session(source_id: str, value: Any, broken: dict[str, str]) -> SourceSession:
     parts, warnings, settings = request_parts(value), list(id_warnings(source_id)), dict[str, Any]()
     rest = dict(parts.rest)
-    if _has_more(value):
+    if any(block.keys() - {"type", "text"} for block in objects_in(object_of(value).get("system"))):
+        # Blocks of the system text have more than their texts, such as a cache mark.
         rest["system"] = value["system"]
     if isinstance(parts.system, str) and len(parts.system) <= MAX_SYSTEM:
         settings["system"] = parts.system
@@ -160,8 +161,3 @@ def _session(source_id: str, value: Any, broken: dict[str, str]) -> SourceSessio
         ),
         warnings=tuple(warnings),
     )
-
-
-def _has_more(value: Any) -> bool:
-    """Return whether the system blocks have fields besides their text, such as a cache mark."""
-    return any(block.keys() - {"type", "text"} for block in objects_in(object_of(value).get("system")))

@@ -362,11 +362,6 @@ def _sees_part(context: InvocationContext) -> bool:
     return is_inner or agent.include_contents != "default" or agent.mode == "single_turn"
 
 
-def _has_hidden(session: Session) -> bool:
-    """Return whether a session has events that only its inner agents see. Those that a tool runs have a branch NAME@CALL."""
-    return any(event.isolation_scope or "@" in (event.branch or "") for event in session.events)
-
-
 def _added(sent: Sequence[types.Content], own: Sequence[types.Content]) -> list[tuple[int, types.Content]] | None:
     """Return what a request has beyond ``own``, each with the number of own contents behind it; None when it lacks some of them."""
     added, place = list[tuple[int, types.Content]](), 0
@@ -406,7 +401,9 @@ class TurnlogWindowPlugin(Limits, BasePlugin):
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequest) -> None:
         context, model = callback_context._invocation_context, llm_request.model
         session = context.session
-        if _sees_part(context) or (_has_hidden(session) and self._fits(llm_request)):
+        # Only inner agents see such events; those of agents that a tool runs have a branch NAME@CALL.
+        has_hidden = any(event.isolation_scope or "@" in (event.branch or "") for event in session.events)
+        if _sees_part(context) or (has_hidden and self._fits(llm_request)):
             return
         added = _added(llm_request.contents, await _contents_of(context, session.events, model))
         if added is None:  # another plugin has changed what ADK sends

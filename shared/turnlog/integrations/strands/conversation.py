@@ -85,7 +85,8 @@ class TurnlogConversationManager(ConversationManager):
         self._sync(agent)
         messages = agent.messages
         cuts = range(len(messages) - self._keep, 0, -1)
-        cut = next((index for index in cuts if _is_question(messages[index])), 0)
+        questions = (index for index in cuts if messages[index]["role"] == "user")
+        cut = next((at for at in questions if not any("toolResult" in block for block in messages[at]["content"])), 0)
         self.removed_message_count += cut
         del messages[:cut]
 
@@ -195,10 +196,6 @@ def _to_graph_message(message: Mapping[str, Any], agent_id: str) -> GraphMessage
     body, kept = body_of(message)
     meta = meta_of(message, kept, agent_id)
     return GraphMessage(body, meta, Identity(meta.get("id"), canonical_json(body), body.get("role")))
-
-
-def _is_question(message: Message) -> bool:
-    return message["role"] == "user" and not any("toolResult" in block for block in message["content"])
 
 
 def _added(sent: Messages, own: Messages) -> list[Any]:

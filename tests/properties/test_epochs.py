@@ -259,7 +259,7 @@ def steered(seed: int) -> History:
             text = "also " + "word " * choices.choice([10, 60, 150, 250])
             history.append(replace(_said("user", text), pin=choices.random() < 0.3))
         history += [_called(f"c{number}"), _result(f"c{number}", "word " * choices.choice([5, 30, 120]))]
-    return history
+    return tuple(history)
 
 
 @pytest.mark.parametrize("seed", [72, 81, 297, 419, 673, *(pytest.param(n, marks=pytest.mark.full) for n in range(60))])

@@ -36,7 +36,7 @@ MACHINE = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "arm64", "arm64": "
 MUST_RUN = os.environ.get("TURNLOG_TEST_BUILT") == "1"
 LIMITS = {"DependenciesLayer": 30_000_000, "SharedLayer": 2_050_000}
 """Bytes zipped; of the shared one by docs/contributing/adr/0041. AWS's own limit is 250 MB for all of a function, unzipped."""
-SOURCES_LIMIT = 727_000
+SOURCES_LIMIT = 729_000
 """Bytes zipped, of the shared layer without its bytecode: docs/contributing/adr/0041."""
 _EMBEDDED = ("files", "sqlite", "sqlite_tables")
 _MODULES = (*(f"engines/{name}.py" for name in _EMBEDDED), "jobs/redrive.py")

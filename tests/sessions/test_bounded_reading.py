@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -409,6 +410,25 @@ def test_a_fork_without_messages_has_windows(session: Session) -> None:
     assert fork.context().messages == first
     fork.append({"role": "user", "content": "Hello"})
     assert "Hello" in str(fork.context().messages)
+
+
+@pytest.mark.parametrize("seed", [3, 5, 9, 10, 13])
+def test_a_window_behind_forks_is_that_of_one_session_with_the_same_messages(seed: int) -> None:
+    choices = random.Random(seed)
+    with Turnlog.open("memory://", worker=False) as log:
+        fork, whole = log.sessions.create("s"), log.sessions.create("whole")
+        for number in range(choices.choice([2, 3, 5, 9, 14])):
+            for turn in range(choices.choice([0, 1, 1, 3])):
+                text = f"{number}.{turn}" + " word" * choices.choice([1, 60, 300])
+                fork.append(user(text))
+                fork.append(assistant(text))
+            fork = fork.fork()
+        fork.append(user("And now?"))
+        for message in fork.messages():
+            whole.append(message.body)
+        for budget in (500, 900, 2_000, 5_000, 100_000):
+            expected, window = whole.context(budget=budget), fork.context(budget=budget)
+            assert (window.messages, window.tokens) == (expected.messages, expected.tokens), budget
 
 
 def test_a_chain_of_more_forks_than_python_nests_calls_is_read_and_planned_in_a_few_windows(

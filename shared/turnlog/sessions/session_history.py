@@ -337,11 +337,10 @@ class SessionHistory:
         Pages of a fork's ancestors, which may be short, are joined until they bring half as many commits as are known.
         """
         if self._pages is not None:
-            count = len(self._commits) * 3 // 2
-            while is_more := self._read_page():
-                if len(self._commits) >= count or self._commits[0].home == self._keys.partition:
-                    break
-            return is_more or self._read_opening()
+            count, is_read = len(self._commits) * 3 // 2, self._read_page()
+            while 0 < len(self._commits) < count and self._commits[0].home != self._keys.partition and self._read_page():
+                pass
+            return is_read or self._read_opening()
         if len(self.sources) < len(self._held):
             self._show_more()
         elif self._is_limited:

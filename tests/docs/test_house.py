@@ -28,7 +28,7 @@ from tools.house import (
 
 CEILINGS = {
     "files": 308,
-    "lines": 70_115,
+    "lines": 70_116,
     "resources that it makes": 167,
     "statements of its roles": 160,
     "different statements": 66,

@@ -338,8 +338,9 @@ class SessionHistory:
         """
         if self._pages is not None:
             count, is_read = len(self._commits) * 3 // 2, self._read_page()
-            while 0 < len(self._commits) < count and self._commits[0].home != self._keys.partition and self._read_page():
-                pass
+            is_more = is_read and count > 0
+            while is_more and len(self._commits) < count and self._commits[0].home != self._keys.partition:
+                is_more = self._read_page()
             return is_read or self._read_opening()
         if len(self.sources) < len(self._held):
             self._show_more()

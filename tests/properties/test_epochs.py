@@ -191,6 +191,21 @@ def test_W11_holds_while_questions_come_and_go(loops: list[tuple[int, int]], bud
     assert_W11(stored(history), Asked(json.dumps({"steps": [{"step": "digest_when_full"}, step]}), budget=budget))
 
 
+@pytest.mark.parametrize("tokens", [300, 600, 900])
+def test_W12_the_epoch_behind_a_limit_counts_a_message_that_is_pinned_before_it(tokens: int) -> None:
+    lengths = [(90, 20), (60, 60), (60, 60), (60, 60), (100, 50), (300, 150), (200, 100)]
+    said = [
+        _said(role, "word " * count)
+        for pair in lengths
+        for role, count in zip(("user", "assistant"), pair, strict=True)
+    ]
+    held = stored([replace(said[0], pin=True), *said[1:]])
+    policy = json.dumps({"steps": [{"step": "tokens", "n": tokens}]})
+    for budget in range(460, 1_400, 20):
+        wanted = Asked(policy, budget)
+        assert build(Pages(held, 1), request(wanted, held.sources)) == window(held, wanted)
+
+
 def _called(call_id: str) -> Given:
     function = {"name": "look_up", "arguments": "{}"}
     return Given({"role": "assistant", "tool_calls": [{"id": call_id, "type": "function", "function": function}]})

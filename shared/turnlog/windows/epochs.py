@@ -301,7 +301,7 @@ class _Epoch:
             return None
         # Where more is read, no line about older messages may be needed.
         line = 0 if self._is_open else self._usual_base(0)
-        without_border = self._overflow(self._oldest, self.whole_room - line)
+        without_border = self._overflow(self._oldest if self._is_open else 0, self.whole_room - line)
         if self._is_open and not 0 < without_border <= position:
             return None
         position = max(position, without_border)
